@@ -20,7 +20,7 @@ namespace awaken {
 
 namespace {
 
-/// The doctor writes a line of a hundred bytes for each library; this is none of its files.
+/// The doctor writes a line of a hundred bytes for each library. A longer file is not the doctor's.
 constexpr off_t kLongest = off_t{1} << 20;
 
 /// In this order; the same names are in python/awaken/native_cache.py.
@@ -51,7 +51,7 @@ const char* value_in(char** environment, const std::string_view name) noexcept {
     return nullptr;
 }
 
-/// As a URL spells it, but that paths and lists stay readable.
+/// Encoded as in a URL, but paths and lists stay readable.
 std::string encoded(const std::string_view text) {
     std::string result;
     for (const char letter : text) {
@@ -68,7 +68,7 @@ std::string encoded(const std::string_view text) {
     return result;
 }
 
-/// The next word of a line, and what is left of that.
+/// Takes the next word off a line.
 std::string_view next_word(std::string_view& line) noexcept {
     line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
     const std::string_view word = line.substr(0, line.find(' '));
@@ -76,7 +76,7 @@ std::string_view next_word(std::string_view& line) noexcept {
     return word;
 }
 
-/// 2026-01-31T12:00:00Z. Goes into reports, so that nothing else may.
+/// 2026-01-31T12:00:00Z. The word goes into reports, so nothing else may pass.
 bool is_time(const std::string_view word) noexcept {
     constexpr std::string_view kForm = "0000-00-00T00:00:00Z";
     return word.size() == kForm.size() &&
@@ -89,9 +89,10 @@ std::string with_reason(const std::string& file, const int error) {
     return file + " is not used: " + std::strerror(error);
 }
 
-/// Reads a file that belongs to this user alone. False with the reason, which is empty when there is no such file.
+/// Reads a file that belongs to this user alone. Returns false with the reason, which is empty when there is no such
+/// file.
 bool read_own(const std::string& file, std::string& text, std::string& why_not) {
-    // Whatever lies there is not waited for, nor followed.
+    // The flags make sure that we neither wait for the file, whatever it is, nor follow a link.
     const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (descriptor < 0) {
         if (errno != ENOENT && errno != ENOTDIR) {
@@ -193,7 +194,7 @@ std::string library_key(const void* const symbol, const std::string& path) {
     if (const std::string id = build_id_of(symbol); !id.empty()) {
         return "build-id:" + id;
     }
-    // One library has many names: those of the links to it, and of the links to its folders.
+    // One library has many names: its own, those of links to it, and those through links to its folders.
     const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
     struct stat status{};
     if (real == nullptr || stat(real.get(), &status) != 0) {
@@ -228,7 +229,7 @@ DoctorNote find_doctor_note(const std::string& file, const std::string& key, con
         std::string_view line = rest.substr(0, rest.find('\n'));
         rest.remove_prefix(std::min(line.size() + 1, rest.size()));
         if (next_word(line) != key || next_word(line) != vendor) {
-            continue;  // a comment, or of another library; of several lines the last counts
+            continue;  // a comment, or a line about another library; of several lines the last counts
         }
         const std::string_view answer = next_word(line);
         const std::string_view time = next_word(line);

@@ -1,4 +1,4 @@
-// One error type for the whole library: what went wrong, and what the user can do about it.
+// One error type for the whole library: the cause, and the remedy for the user.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace awaken {
 
-/// Thrown inside the library when an operation cannot be carried out.
+/// The library throws this inside when it cannot carry out an operation.
 ///
-/// It never leaves the library: the entry points turn it into an MPI error on the caller's communicator, the
+/// It never leaves the library: the entry points turn it into an MPI error on the caller's communicator, and the
 /// command-line tools into one line on stderr and a non-zero exit.
 class Error : public std::exception {
   public:
-    /// What MPIs have an error class of their own for, some at least.
+    /// Kinds for which MPIs, at least some, have an error class of their own.
     enum class Kind : std::uint8_t { other, failed_process, revoked };
 
     /// @param cause  what happened, without a trailing full stop ("AWAKEN_GPU=cud is not a GPU runtime").

@@ -1,11 +1,11 @@
-// A report that was asked for and does not come, since the program never gets to MPI_Finalize, is missed with a word:
-// src/loader/missing_report.cpp says why there is none when the process ends.
+// A report that the user asked for does not come when the program never gets to MPI_Finalize.
+// src/loader/missing_report.cpp then says why there is none when the process ends.
 #pragma once
 
 namespace awaken {
 
-/// The environment variable by which `awaken exec` names the process whose report its user expects: not the others to
-/// which the environment is handed down, such as a script's tools.
+/// By this environment variable `awaken exec` names the process whose report its user expects. It does not mean the
+/// other processes that inherit the environment, such as a script's tools.
 inline constexpr char kReportExpected[] = "_AWAKEN_REPORT_EXPECTED";
 
 }  // namespace awaken

@@ -1,4 +1,4 @@
-// FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv): tells things apart that nobody forges.
+// FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv). Tells texts apart where nobody forges them.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class Fnv1a {
         }
         return *this;
     }
-    /// A whole number in one step: weaker than its bytes one by one, and eight times as fast.
+    /// Adds a whole number in one step. This is weaker than its bytes one by one, and eight times as fast.
     Fnv1a& add_word(const std::uint64_t word) noexcept {
         _state = (_state ^ word) * 0x100000001b3u;
         return *this;

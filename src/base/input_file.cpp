@@ -35,7 +35,7 @@ const char* other_kind(const struct stat& status) {
     return "it is a device, and no regular file";
 }
 
-/// The file's size when it was opened is no limit: it may grow.
+/// Does not stop at the size that the file had when it was opened: the file may grow.
 void read_from(const int descriptor, const std::size_t most_bytes, InputFile& file) {
     constexpr std::size_t kPart = std::size_t{64} << 10;
     for (;;) {
@@ -63,7 +63,7 @@ void read_from(const int descriptor, const std::size_t most_bytes, InputFile& fi
 InputFile read_input_file(const std::string& path, const std::size_t most_bytes) {
     InputFile file;
     struct stat status{};
-    // Asked before it is opened, since some devices do something when they are.
+    // Asks before it opens the file, since opening some devices has an effect.
     if (stat(path.c_str(), &status) != 0) {
         file.unopened = true;
         file.why_not = std::strerror(errno);
@@ -82,7 +82,7 @@ InputFile read_input_file(const std::string& path, const std::size_t most_bytes)
         file.why_not = std::strerror(errno);
         return file;
     }
-    // Something else may have taken its place.
+    // Another file may have taken its place.
     file.why_not = fstat(descriptor, &status) == 0 ? other_kind(status) : std::strerror(errno);
     if (file.why_not.empty()) {
         read_from(descriptor, most_bytes, file);

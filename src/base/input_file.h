@@ -1,4 +1,4 @@
-// Files that users name, which may be anything.
+// Files that users name. Such a file may be anything.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,13 @@ struct InputFile {
     std::string text;
     /// Why there is no text ("it is a pipe"); empty when there is.
     std::string why_not;
-    /// Whether that is because it cannot be opened: there is none, say, or it is somebody else's.
+    /// True when there is no text because the file cannot be opened: it does not exist, say, or belongs to somebody
+    /// else.
     bool unopened = false;
 };
 
-/// Reads a regular file of at most `most_bytes`. Nothing else is read, as a pipe may never say anything and a device
-/// never end; only /dev/null is an empty file.
+/// Reads a regular file of at most `most_bytes`. Reads nothing else, since a pipe may never say anything and a device
+/// never end. /dev/null counts as an empty file.
 [[nodiscard]] InputFile read_input_file(const std::string& path, std::size_t most_bytes);
 
 }  // namespace awaken

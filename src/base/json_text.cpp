@@ -16,7 +16,7 @@ namespace {
 std::size_t sequence_length(const std::string_view text) noexcept {
     struct Kind {
         unsigned char lead_mask, lead;
-        std::uint32_t least;  ///< what is less has a shorter form
+        std::uint32_t least;  ///< a smaller number has a shorter form
     };
     constexpr std::array<Kind, 4> kForms = {
         {{0x80, 0x00, 0}, {0xE0, 0xC0, 0x80}, {0xF0, 0xE0, 0x800}, {0xF8, 0xF0, 0x10000}}};
@@ -74,7 +74,7 @@ Json::Json(const double value) {
     if (!std::isfinite(value)) {
         return;
     }
-    // Not std::to_chars, which needs libm, and this is linked into the library that must not.
+    // Not std::to_chars, which needs libm: this code is part of the library, which must not need it.
     std::array<char, 32> digits{};
     for (const int precision : {15, 17}) {
         std::snprintf(digits.data(), digits.size(), "%.*g", precision, value);
@@ -83,7 +83,7 @@ Json::Json(const double value) {
         }
     }
     _text = digits.data();
-    // So that readers that tell integers from other numbers see what it is.
+    // Readers that tell integers from other numbers then see the kind.
     if (_text.find_first_of(".e") == std::string::npos) {
         _text += ".0";
     }

@@ -15,7 +15,7 @@ namespace awaken {
 [[nodiscard]] std::string json_string(std::string_view text);
 
 /// A JSON value that is built to be written: {{"name", 1}, {"list", Json::array()}} is an object. Members keep the
-/// order in which they are given. Reading JSON is not for this class.
+/// order in which they are given. This class does not read JSON.
 class Json {
   public:
     struct Member;
@@ -41,12 +41,12 @@ class Json {
     }
     [[nodiscard]] static Json array();
 
-    /// A member of an object, made null if it was not there. A null value becomes an object.
+    /// A member of an object. Makes it, as null, if it was not there. A null value becomes an object.
     Json& operator[](std::string_view name);
-    /// Of an array.
+    /// Appends to an array.
     void push_back(Json element);
 
-    /// In one line.
+    /// The value as text, in one line.
     [[nodiscard]] std::string text() const;
 
   private:

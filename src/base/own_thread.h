@@ -10,8 +10,9 @@
 
 namespace awaken {
 
-/// A thread that takes none of the program's signals: none may be delivered to a thread that the program does not know.
-/// Not joinable where there is no thread to be had (ulimit -u, or the limit of a container).
+/// Starts a thread that takes none of the program's signals: the system must not deliver a signal to a thread that the
+/// program does not know. The result is not joinable when no thread can be made (ulimit -u, or the limit of a
+/// container).
 template <class Work>
 [[nodiscard]] std::thread start_own_thread(Work work) {
     sigset_t all;
@@ -22,7 +23,7 @@ template <class Work>
     try {
         thread = std::thread(std::move(work));
     } catch (const std::system_error&) {
-        // What the thread would have done is the caller's to do otherwise.
+        // The caller then does the thread's work in another way.
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thread;

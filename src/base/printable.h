@@ -1,4 +1,4 @@
-// Text of others, for a terminal.
+// Text from others, made fit for a terminal.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@ namespace awaken {
 /// Length of the well-formed UTF-8 sequence at the start of `text` (RFC 3629), or 0. The text is not empty.
 [[nodiscard]] std::size_t utf8_length(std::string_view text) noexcept;
 
-/// Control characters and bytes that are not UTF-8 become \xNN, so that text of others can neither break a table nor
+/// Writes control characters and bytes that are not UTF-8 as \xNN. So text from others can neither break a table nor
 /// send commands to the terminal.
 [[nodiscard]] std::string printable(std::string_view text);
 
-/// The same, cut to what has room in a line beside what is said about it.
+/// The same, cut to a length that leaves room for words beside it in a line.
 [[nodiscard]] std::string excerpt(std::string_view text);
 
 }  // namespace awaken

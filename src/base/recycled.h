@@ -9,7 +9,7 @@
 
 namespace awaken {
 
-/// Blocks of `Bytes` bytes that this thread has given back and may have again.
+/// Blocks of `Bytes` bytes that this thread has given back and may get again.
 template <std::size_t Bytes>
 class SpareBlocks {
   public:
@@ -60,7 +60,7 @@ class SpareBlocks {
     std::size_t _count = 0, _most = kMost;
 };
 
-/// A base of final classes whose objects are to use such memory.
+/// A base of final classes whose objects use such memory.
 template <class Derived>
 class Recycled {
   public:

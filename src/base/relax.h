@@ -3,7 +3,7 @@
 
 namespace awaken {
 
-/// Once round each loop that looks at memory until it changes.
+/// A loop that looks at memory until it changes calls this in each iteration.
 inline void relax() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();

@@ -30,7 +30,7 @@ std::string quoted(const std::string& name, const std::string& value) {
     return name + "=" + excerpt(value);
 }
 
-/// Nothing for a text that is no word for on or off.
+/// Empty for a text that is no word for on or off.
 std::optional<bool> find_switch(const std::string& value) {
     const std::string text = lower(value);
     for (const char* const yes : {"1", "on", "yes", "true"}) {
@@ -69,7 +69,7 @@ struct Word {
     Value value;
 };
 
-/// The value that the word `value` stands for. Throws Error, in which `what` says what the value is not.
+/// The value that the word `value` stands for. Throws Error, in which `what` names the thing that the value is not.
 template <typename Value>
 Value parse_word(const std::string& name, const std::string& value, const char* what,
                  std::initializer_list<Word<Value>> words) {
@@ -127,7 +127,7 @@ int parse_nodes(const std::string& name, const std::string& value) {
     return nodes;
 }
 
-/// What an earlier release called `name`, in today's words; empty for any other name.
+/// Today's form of a name that an earlier release used. Empty for any other name.
 std::string name_now(const std::string& name) {
     struct Renamed {
         std::string_view before;
@@ -143,7 +143,7 @@ std::string name_now(const std::string& name) {
             return renamed.now;
         }
     }
-    // There was one variable for each figure of the tuning.
+    // Earlier there was one variable for each tuning figure.
     constexpr std::string_view kFigure = "AWAKEN_TUNE_";
     if (name.starts_with(kFigure) && name.size() > kFigure.size()) {
         return "AWAKEN_TUNE=\"" + lower(std::string_view(name).substr(kFigure.size())) + "=...\"";
@@ -217,7 +217,7 @@ std::size_t parse_bytes(const std::string& text, const std::string& what) {
 }
 
 const std::vector<SettingDescription>& Settings::descriptions() {
-    // Leaked, so that it can be read while static objects are destroyed.
+    // Leaked, so that other code can read it while static objects are destroyed.
     static const auto* const table = new std::vector<SettingDescription>{
         {"AWAKEN", "1 | 0", "1",
          "0 runs the program without the layer; where it is linked, all calls are passed through"},
@@ -315,7 +315,7 @@ Settings Settings::from_environment(char** environment) {
                         nearest.empty() ? "unset it; awaken exec --settings lists all settings"
                                         : "did you mean " + nearest + "? awaken exec --settings lists all settings");
         }
-        // Set but empty is as good as not set: that is how shells and job scripts switch a variable off.
+        // A variable that is set but empty counts as not set: shells and job scripts switch variables off in this way.
         if (value.empty()) {
             continue;
         }

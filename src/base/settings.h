@@ -11,7 +11,7 @@
 
 namespace awaken {
 
-/// One documented variable: the table behind docs/settings.md and `awaken exec --settings`.
+/// One documented variable. These rows are the table behind docs/settings.md and `awaken exec --settings`.
 struct SettingDescription {
     const char* name;           ///< "AWAKEN_GPU"
     const char* values;         ///< "auto | cuda | hip | none"
@@ -21,7 +21,7 @@ struct SettingDescription {
 
 /// How messages between GPUs of one node travel.
 enum class NodePath : std::uint8_t {
-    automatic,  ///< whatever is possible and fastest
+    automatic,  ///< the fastest way that is possible
     direct,     ///< from buffer to buffer where that is possible, else staged: never through the ring
     ring,       ///< through chunks of shared host memory: memory of other processes is never mapped
     staged      ///< through the MPI, in host memory
@@ -57,7 +57,7 @@ struct Settings {
     std::string trace_folder;                               ///< AWAKEN_TRACE; empty: nothing is traced
     std::size_t trace_limit_bytes = std::size_t{64} << 20;  ///< AWAKEN_TRACE_LIMIT, per rank; K, M, G suffixes
     std::string mpi_library;  ///< AWAKEN_MPI: the libmpi to use when the program opened none
-    std::string job;          ///< AWAKEN_JOB: the job's name where no launcher tells; empty: ask the launcher
+    std::string job;          ///< AWAKEN_JOB: the job's name where no launcher gives one; empty: ask the launcher
     int pretended_nodes = 1;  ///< AWAKEN_TEST_NODES: the ranks of one node behave as if they were on this many
     NodePath path = NodePath::automatic;                 ///< AWAKEN_PATH
     CopyEngine copy = CopyEngine::automatic;             ///< AWAKEN_TEST_COPY
@@ -65,16 +65,16 @@ struct Settings {
     bool cpu_copy = true;                         ///< AWAKEN_TEST_CPU_COPY: the CPU may copy small messages by itself
     bool nodes = true;                            ///< AWAKEN_NODES: pipelined messages between nodes
     NativeGpu native_gpu = NativeGpu::automatic;  ///< AWAKEN_NATIVE_GPU
-    std::string collectives;                      ///< AWAKEN_COLLECTIVES, as it is: see coll::Selection
+    std::string collectives;                      ///< AWAKEN_COLLECTIVES as the user wrote it: see coll::Selection
     std::string tuning_file;                      ///< AWAKEN_TUNING; empty: the user's own, if there is one
 
-    /// Reads AWAKEN_* from the environment. Throws Error naming the variable, its value and what is allowed; an unknown
-    /// AWAKEN_ variable is an error too (it is most often a misspelling), with the nearest known name in the remedy.
+    /// Reads AWAKEN_* from the environment. Throws Error naming the variable, its value and the allowed values. An
+    /// unknown AWAKEN_ variable is an error too (most often a misspelling), with the nearest known name in the remedy.
     /// Names that begin with kTuningPrefix are left to transfer::Tuning, which knows its figures and refuses others.
     static Settings from_environment(char** environment);
     /// All known variables, in the order of the documentation.
     static const std::vector<SettingDescription>& descriptions();
-    /// The same of the switches that tests and comparisons need, and no user: AWAKEN_TEST_...
+    /// The same for the switches AWAKEN_TEST_..., which tests and comparisons need, and users do not.
     static const std::vector<SettingDescription>& test_switches();
 };
 

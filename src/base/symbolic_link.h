@@ -1,5 +1,4 @@
-// Files that are replaced by renaming a finished one over them: in the place of a symbolic link that would end the
-// link.
+// We replace a file by renaming a finished one over it. Over a symbolic link that would destroy the link.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +7,8 @@
 
 namespace awaken {
 
-/// Where `path` leads; `path` itself when it is no symbolic link. Unlike std::filesystem::weakly_canonical it follows a
-/// link whose target is not there yet.
+/// The path that `path` leads to; `path` itself when it is no symbolic link. Unlike std::filesystem::weakly_canonical
+/// this follows a link whose target does not exist yet.
 [[nodiscard]] inline std::filesystem::path behind_symbolic_links(std::filesystem::path path) {
     constexpr int kMostLinks = 40;  // as many as Linux follows
     for (int i = 0; i < kMostLinks; ++i) {

@@ -9,7 +9,7 @@
 namespace awaken::ccl {
 
 // The binary interface, as the libraries' documentation gives it. Communicators are opaque pointers, results and
-// enumerations ints, and the identifier travels by value.
+// enumerations are ints, and the identifier is passed by value.
 //
 // X(member, symbol, required, result, parameters...)
 #define AWAKEN_CCL_FUNCTIONS(X)                                                                        \
@@ -50,7 +50,8 @@ constexpr std::array<const char*, 12> kTypeNames = {"int8",    "uint8",    "int3
 constexpr std::array<std::size_t, 12> kTypeSizes = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 constexpr std::array<const char*, 5> kOperationNames = {"sum", "product", "maximum", "minimum", "average"};
 
-// The versions that brought what is not in all of them. RCCL counts as the NCCL that it corresponds to.
+// The versions that brought the functions and types that not all versions have. RCCL counts as the NCCL that it
+// corresponds to.
 constexpr int kFirstWithAverageAndBfloat16 = 21000;
 constexpr int kFirstNcclWithFloat8 = 22400;
 constexpr int kFirstRcclWithFloat8 = 22005;
@@ -71,7 +72,7 @@ std::string remedy_for(gpu::Vendor vendor) {
                                        : "install ROCm's package rccl or set AWAKEN_CCL to the path of librccl.so.1";
 }
 
-/// Opens and binds the first candidate that is a whole library; null with the reasons.
+/// Opens and binds the first candidate that is a whole library. Null, with the reasons, when there is none.
 const Library* open_library(gpu::Vendor vendor, std::string& why_not) {
     std::string reasons;
     for (const std::string& path : candidates(vendor)) {

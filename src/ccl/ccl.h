@@ -1,15 +1,15 @@
-// The interface to a collective communication library: NCCL on NVIDIA's GPUs, RCCL on AMD's, which share one interface.
+// The interface to a collective communication library: NCCL on NVIDIA's GPUs, RCCL on AMD's. Both have one interface.
 //
-// The library is found at run time and may be missing; nothing of it is needed to build. Nothing here knows of MPI.
+// We find the library at run time, and it may be missing. The build needs nothing of it. Nothing here knows of MPI.
 //
 // Rules that hold for each call:
-//  - Nothing throws. A call returns a Status, and writes results through references only when the Status is ok.
-//  - A function that the loaded library is too old to have, or a type or operation that it does not know, yields
-//    kUnsupported and has no other effect.
-//  - Calls work on the calling thread's current device, as those of the library do: see gpu::Runtime::make_current().
-//  - Communication calls only queue work in a stream. It is over when the stream has got there; a failure that comes up
-//    later is asked for with async_error().
-//  - Counts are of elements. Buffers are memory that the communicator's device can reach.
+// - Nothing throws. A call returns a Status, and writes results through references only when the Status is ok.
+// - A call yields kUnsupported and has no other effect where the loaded library is too old to have the function, or
+//   does not know the type or operation.
+// - Calls work on the calling thread's current device, as the library's own calls do: see gpu::Runtime::make_current().
+// - Communication calls only queue work in a stream. The work is over when the stream has executed it. async_error()
+//   tells of a failure that comes up later.
+// - Counts are of elements. Buffers are memory that the communicator's device can reach.
 #pragma once
 
 #include <cstddef>
@@ -64,12 +64,12 @@ enum class Operation : std::uint8_t { sum = 0, product = 1, maximum = 2, minimum
 /// "sum".
 [[nodiscard]] const char* to_string(Operation operation) noexcept;
 
-/// What makes a group of ranks a communicator. Send it to the other ranks as plain bytes.
+/// Identifies a new communicator to the ranks that join it. Send it to the other ranks as plain bytes.
 struct UniqueId {
     unsigned char bytes[128] = {};
 };
 
-/// Opaque; belongs to the Library that made it.
+/// Opaque. It belongs to the Library that made it.
 struct Communicator {
     void* value = nullptr;
 };
@@ -77,8 +77,8 @@ struct Communicator {
 /// The functions of the library, by the names that its documentation gives them.
 struct Functions;
 
-/// A loaded library. Objects live as long as the process. All calls may come from any thread, but no two threads may
-/// use one communicator at the same time (the library's own rule).
+/// A loaded library. Objects live as long as the process. Any thread may make any call, but no two threads may use one
+/// communicator at the same time (the library's own rule).
 class Library {
   public:
     explicit Library(gpu::Vendor vendor, std::string path, const Functions& functions, int version);
@@ -92,28 +92,29 @@ class Library {
     [[nodiscard]] int version() const noexcept { return _version; }
     /// "NCCL 2.27.3".
     [[nodiscard]] std::string title() const;
-    /// Where it was loaded from.
+    /// The path that the library was loaded from.
     [[nodiscard]] const std::string& path() const noexcept { return _path; }
 
     /// Whether this version knows the type or the operation.
     [[nodiscard]] bool supports(Type type) const noexcept;
     [[nodiscard]] bool supports(Operation operation) const noexcept;
 
-    /// A failure in full: the status's message and what the library noted about it (its last error), which names the
-    /// cause where the status only names its kind. Ask on the thread that got the status, before its next call.
+    /// Explains a failure in full: the status's message and what the library noted about it (its last error). The note
+    /// names the cause where the status only names its kind. Ask on the thread that got the status, before its next
+    /// call.
     [[nodiscard]] std::string explain(const Status& status, Communicator communicator = {}) const;
 
     // ---- communicators ----------------------------------------------------------------------------------------------
-    /// For one rank to call; all ranks init_rank() with the same.
+    /// One rank calls this; all ranks pass the same id to init_rank().
     Status unique_id(UniqueId& id) const noexcept;
-    /// Joins the communicator as `rank` of `ranks` with the thread's current device. Returns when all have joined;
-    /// blocks for ever when one never does.
+    /// Joins the communicator as `rank` of `ranks` with the thread's current device. Returns when all ranks have
+    /// joined, and blocks for ever when one never does.
     Status init_rank(Communicator& communicator, int ranks, const UniqueId& id, int rank) const noexcept;
-    /// Waits for what was queued, and frees. A null communicator is fine.
+    /// Waits for queued work, and frees. A null communicator is fine.
     Status destroy(Communicator communicator) const noexcept;
-    /// Ends what is queued without waiting for other ranks, and frees. A null communicator is fine.
+    /// Ends queued work without waiting for other ranks, and frees. A null communicator is fine.
     Status abort(Communicator communicator) const noexcept;
-    /// `error` becomes what went wrong since the communicator was made, or success, or kInProgress.
+    /// `error` becomes the failure since the communicator was made, or success, or kInProgress.
     Status async_error(Communicator communicator, Status& error) const noexcept;
     Status count(Communicator communicator, int& ranks) const noexcept;
     Status user_rank(Communicator communicator, int& rank) const noexcept;
@@ -138,10 +139,10 @@ class Library {
     /// `send` counts at the root only.
     Status broadcast(const void* send, void* receive, std::size_t count, Type type, int root, Communicator communicator,
                      gpu::StreamHandle stream) const noexcept;
-    /// `count` elements of each rank. In place when `send` is this rank's part of `receive`.
+    /// Gathers `count` elements of each rank. In place when `send` is this rank's part of `receive`.
     Status all_gather(const void* send, void* receive, std::size_t count, Type type, Communicator communicator,
                       gpu::StreamHandle stream) const noexcept;
-    /// `count` elements for each rank. In place when `receive` is this rank's part of `send`.
+    /// Leaves `count` elements at each rank. In place when `receive` is this rank's part of `send`.
     Status reduce_scatter(const void* send, void* receive, std::size_t count, Type type, Operation operation,
                           Communicator communicator, gpu::StreamHandle stream) const noexcept;
 
@@ -156,12 +157,12 @@ class Library {
     const int _version;
 };
 
-/// The library that goes with a vendor's GPUs, loaded if need be; null, with the reason and the remedy in `why_not`,
-/// when there is none. What was found stays; what was not is looked for again at the next call.
+/// The library that goes with a vendor's GPUs. Loads it if need be. Null when there is none; then `why_not` gives the
+/// reason and the remedy. A library that was found stays; otherwise the next call looks again.
 ///
-/// It is looked for in this order: AWAKEN_CCL, when set, is the path of the library and the only candidate; one that
-/// the process has loaded already; by its name, as the loader knows it; among the packages of the Python in use; beside
-/// the ROCm that is loaded or installed.
+/// When AWAKEN_CCL is set, it is the path of the library and the only candidate. Otherwise the order is: a library that
+/// the process has loaded already; the library's name, as the loader knows it; the packages of the Python in use; the
+/// folder beside the ROCm that is loaded or installed.
 [[nodiscard]] const Library* find(gpu::Vendor vendor, std::string* why_not = nullptr);
 
 /// The paths and names that find() tries, best first. Empty for Vendor::none.

@@ -1,4 +1,4 @@
-// Where a collective communication library may lie.
+// The places where a collective communication library may lie.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ std::string directory_of(const std::string& path) {
     return slash == std::string::npos ? std::string() : path.substr(0, slash);
 }
 
-/// An environment variable that holds an absolute path; empty otherwise.
+/// The value of an environment variable that holds an absolute path; empty otherwise.
 std::string path_in(const char* variable) {
     const char* const value = ::secure_getenv(variable);
     return value != nullptr && *value == '/' ? value : "";
@@ -51,8 +51,8 @@ std::string running_program() {
     return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : std::string();
 }
 
-/// The folder of the first python3 in PATH; links are kept, because in a virtual environment the program is a link and
-/// its folder is what counts.
+/// The folder of the first python3 in PATH. Links are kept: in a virtual environment the program is a link, and the
+/// folder of the link counts.
 std::string python_in_path() {
     const char* const value = ::secure_getenv("PATH");
     std::string rest = value != nullptr ? value : "";
@@ -80,8 +80,8 @@ std::vector<std::string> entries_of(const std::string& directory, const std::str
     return found;
 }
 
-/// Folders of Python packages that may belong to this process, best first: those from which something is loaded
-/// already, those of the environment that is active, of the running program, and of the python3 in PATH.
+/// Folders of Python packages that may belong to this process, best first: those from which the process has loaded
+/// something, those of the active environment, of the running program, and of the python3 in PATH.
 std::vector<std::string> package_folders() {
     std::vector<std::string> folders;
     const auto add = [&folders](const std::string& folder) {

@@ -19,8 +19,8 @@ struct Early {
     std::string emulate;
 };
 
-/// What must be known before the process starts. Mistakes in the words are for the benchmarks to tell, which know all
-/// options.
+/// Reads the words that matter before the process starts. The benchmarks report mistakes in the words, since they know
+/// all options.
 Early read_early(const std::span<char* const> words) {
     constexpr std::string_view kEmulate = "--emulate";
     Early early;

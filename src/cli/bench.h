@@ -5,10 +5,9 @@
 
 namespace awaken::cli {
 
-/// Replaces this process with the program of the benchmarks, which reads `words` (what follows `awaken bench`). Of
-/// them,
-/// --native and --emulate are obeyed here too, because they must be before a process starts. Returns only by throwing
-/// Error.
+/// Replaces this process with the program of the benchmarks, which reads `words` (everything after `awaken bench`).
+/// This call obeys --native and --emulate among them too, because they must take effect before a process starts.
+/// Returns only by throwing Error.
 int bench(std::span<char* const> words);
 
 }  // namespace awaken::cli

@@ -21,7 +21,7 @@ constexpr std::uint16_t kOwnMachine = EM_AARCH64;
 #error "Awaken supports x86-64 and aarch64"
 #endif
 constexpr unsigned char kOwnByteOrder = std::endian::native == std::endian::little ? ELFDATA2LSB : ELFDATA2MSB;
-/// Longer ones than the kernel accepts are damaged headers.
+/// The kernel accepts no longer interpreter. A header with a longer one is damaged.
 constexpr std::uint64_t kLongestInterpreter = 4096;
 
 /// Reads exactly `size` bytes at `offset`.
@@ -73,7 +73,7 @@ bool file_contains(const std::filesystem::path& path, const std::string& text) {
         if (std::search(window.begin(), window.end(), text.begin(), text.end()) != window.end()) {
             return true;
         }
-        // Keep what may be the beginning of an occurrence that the next chunk completes.
+        // Keeps the bytes that may begin an occurrence which the next chunk completes.
         const std::size_t kept = std::min(window.size(), text.size());
         window.erase(window.begin(), window.end() - static_cast<std::ptrdiff_t>(kept));
     }

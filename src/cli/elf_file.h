@@ -1,4 +1,4 @@
-// What the kernel and the dynamic loader will make of a file, without loading it.
+// How the kernel and the dynamic loader will take a file, found out without loading it.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +8,10 @@ namespace awaken::cli {
 
 struct ElfFile {
     bool is_elf = false;           ///< false: all other members are meaningless
-    bool has_own_machine = false;  ///< of this program's word size, byte order and instruction set
+    bool has_own_machine = false;  ///< has this program's word size, byte order and instruction set
     bool is_32_bit = false;
     bool is_shared_object = false;  ///< ET_DYN: a library or a position-independent program
-    std::string interpreter;        ///< the dynamic loader it asks for; empty: a library or a static program
+    std::string interpreter;        ///< the dynamic loader that the file asks for; empty: a library or a static program
 };
 
 /// Reads the headers. A file that cannot be read or is damaged counts as no ELF file.

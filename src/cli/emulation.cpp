@@ -16,7 +16,7 @@ void check_emulation_settings() {
     if (problem.empty()) {
         return;
     }
-    // "what is wrong; what to write"
+    // The text has the form "what is wrong; what to write".
     const std::size_t semicolon = problem.find("; ");
     if (semicolon == std::string::npos) {
         throw Error(problem, "see `awaken exec --settings`");

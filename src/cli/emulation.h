@@ -3,7 +3,7 @@
 
 namespace awaken::cli {
 
-/// Throws Error when AWAKEN_EMULATE or a variable that belongs to it is wrong, by the emulated driver's own rules; the
+/// Throws Error when AWAKEN_EMULATE or a variable that belongs to it is wrong, by the emulated driver's own rules. The
 /// driver itself could only fail in the middle of the program.
 void check_emulation_settings();
 

@@ -29,7 +29,7 @@ fs::path program_of(const ExecArguments& arguments) {
     }
 }
 
-/// Lets the library say why where no report comes.
+/// Makes the library say why when no report comes.
 void expect_report(const Settings& settings) {
     unsetenv(kReportExpected);
     if (!settings.report) {
@@ -39,7 +39,7 @@ void expect_report(const Settings& settings) {
         std::fputs("awaken: no report will come, since AWAKEN=0 runs the program without the library\n", stderr);
         return;
     }
-    set_variable(kReportExpected, std::to_string(getpid()));  // which the program will have
+    set_variable(kReportExpected, std::to_string(getpid()));  // the program will have this number
 }
 
 }  // namespace

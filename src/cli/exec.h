@@ -5,8 +5,8 @@
 
 namespace awaken::cli {
 
-/// Replaces this process with the program. `words` is what follows `awaken exec`. Returns 0 after printing the help;
-/// throws Error (StartError when the program is at fault) when it cannot start the program.
+/// Replaces this process with the program. `words` are the words after `awaken exec`. Returns 0 after printing the
+/// help. Throws Error (StartError when the program is at fault) when it cannot start the program.
 int exec(std::span<char* const> words);
 
 }  // namespace awaken::cli

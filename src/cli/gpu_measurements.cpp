@@ -44,7 +44,7 @@ class Memory {
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
     ~Memory() {
-        // Failing to give memory back at the end of a measurement changes no figure.
+        // A failure to give memory back at the end of a measurement changes no figure.
         if (_address != nullptr) {
             static_cast<void>(_on_device ? _runtime->free(_address) : _runtime->free_pinned(_address));
         }
@@ -71,7 +71,7 @@ class Memory {
 class Stream {
   public:
     Stream(gpu::Runtime& runtime, const int device) : _runtime(runtime) {
-        // As the layer's own streams, which is what is to be tuned.
+        // Like the layer's own streams, since those are to be tuned.
         require(runtime.create_stream(device, true, _handle), "making a stream");
     }
     ~Stream() { static_cast<void>(_runtime.destroy_stream(_handle)); }
@@ -82,7 +82,7 @@ class Stream {
     void copy(void* const destination, const void* const source, const std::size_t bytes) {
         require(_runtime.copy(destination, source, bytes, _handle), "copying");
     }
-    /// Asks until everything given to the stream is over, as the layer waits.
+    /// Asks until the stream has finished all its work, as the layer waits.
     void wait() {
         bool done = false;
         while (!done) {
@@ -125,7 +125,7 @@ class Event {
     gpu::EventHandle _handle;
 };
 
-/// A pipeline through `depth` chunks of pinned memory, filled over and over; the other side lies in one piece.
+/// A pipeline through `depth` chunks of pinned memory, filled over and over. The other side lies in one piece.
 class Pipeline {
   public:
     Pipeline(gpu::Runtime& runtime, const int device, const std::size_t depth, const Effort& effort)
@@ -206,7 +206,7 @@ std::vector<ChunkBandwidth> measure_chunks(gpu::Runtime& runtime, const int devi
     for (std::size_t chunk = kLeastChunk; chunk <= effort.most_chunk_bytes; chunk *= effort.step_factor) {
         results.push_back({chunk, {}, {}});
     }
-    // Rounds over all sizes, so that what disturbs the machine for a while disturbs them alike.
+    // Each round goes over all sizes, so that a passing disturbance of the machine affects all of them alike.
     for (std::size_t round = 0; round < kWarmUps + effort.samples; ++round) {
         for (ChunkBandwidth& result : results) {
             const double to_host = pipeline.run(result.chunk_bytes, true);
@@ -231,7 +231,7 @@ CopyComparison measure_copies(gpu::Runtime& runtime, const int device, const int
     const transfer::Tuning tuning;
     DeviceCopies by_engine(runtime, pool, tuning, CopyEngine::engine);
     DeviceCopies by_kernel(runtime, pool, tuning, CopyEngine::kernel);
-    // The source counts as memory mapped from another process, whose peer access is taken for granted.
+    // The source counts as memory mapped from another process: the copy assumes that peer access is on.
     const auto time = [&](DeviceCopies& copies, const std::size_t bytes) {
         const auto start = Clock::now();
         DeviceCopies::Copy copy =

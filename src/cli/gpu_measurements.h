@@ -1,4 +1,4 @@
-// What `awaken tune` measures on a GPU: each a few numbers with their spread, none of them a choice yet.
+// The measurements of `awaken tune` on a GPU. Each gives a few numbers with their spread; none is a choice yet.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class Series {
   public:
     void add(double sample) { _samples.push_back(sample); }
     [[nodiscard]] std::size_t count() const noexcept { return _samples.size(); }
-    /// The sample such that this part of all is no larger (nearest rank). There must be a sample.
+    /// The smallest sample such that this part of all samples is no larger (nearest rank). There must be a sample.
     [[nodiscard]] double quantile(double part) const;
     [[nodiscard]] double median() const { return quantile(0.5); }
 
@@ -24,15 +24,16 @@ class Series {
 
 /// How much is measured.
 struct Effort {
-    std::size_t small_samples = 300;                       ///< of what takes microseconds
-    std::size_t samples = 25;                              ///< of what takes milliseconds
+    std::size_t small_samples = 300;                       ///< of measurements that take microseconds
+    std::size_t samples = 25;                              ///< of measurements that take milliseconds
     std::size_t step_factor = 2;                           ///< from one size to the next
     std::size_t most_copy_bytes = std::size_t{64} << 20;   ///< largest copy between buffers of GPUs
     std::size_t most_chunk_bytes = std::size_t{16} << 20;  ///< largest chunk of a pipeline
     std::size_t pipeline_bytes = std::size_t{128} << 20;   ///< of all chunks together
 };
 
-/// Microseconds from the start of a copy of 8 bytes from `device` to pinned memory until it is known to be over.
+/// Microseconds from the start of a copy of 8 bytes from `device` to pinned memory until the host knows that it is
+/// over.
 [[nodiscard]] Series measure_small_copy(gpu::Runtime& runtime, int device, const Effort& effort);
 
 /// Bandwidth of one stream of chunks between `device` and pinned memory.
@@ -46,7 +47,7 @@ struct ChunkBandwidth {
 [[nodiscard]] std::vector<ChunkBandwidth> measure_chunks(gpu::Runtime& runtime, int device, std::size_t depth,
                                                          const Effort& effort);
 
-/// One size of copies into memory of `device`, by the runtime's copy and by a kernel, in turns.
+/// Times of one size of copies into memory of `device`, by the runtime's copy and by a kernel, in turns.
 struct CopyTimes {
     std::size_t bytes = 0;
     Series engine_us;
@@ -55,13 +56,13 @@ struct CopyTimes {
 
 struct CopyComparison {
     std::vector<CopyTimes> sizes;
-    std::string kernel_refusal;  ///< why a kernel could not copy, so that its times say nothing; empty when it could
+    std::string kernel_refusal;  ///< why a kernel could not copy, so that its times mean nothing; empty when it could
 };
 
-/// Copies from memory of `source_device` (may be `device` itself, or a peer that it may access).
+/// Copies from memory of `source_device`, which is `device` itself or a peer whose memory it may access.
 [[nodiscard]] CopyComparison measure_copies(gpu::Runtime& runtime, int device, int source_device, const Effort& effort);
 
-/// Throws Error when a call of the runtime failed; `what` says what was tried.
+/// Throws Error when a call of the runtime failed; `what` names the attempt.
 void require(const gpu::Status& status, const std::string& what);
 
 }  // namespace awaken::cli

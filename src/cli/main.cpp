@@ -1,4 +1,4 @@
-// The program `awaken`. What must start quickly is done here; other commands belong to the Python package.
+// The program `awaken`. It does commands here that must start quickly. The other commands belong to the Python package.
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ auto find_command(std::string_view name) {
     return std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& c) { return name == c.name; });
 }
 
-/// For commands without options. True when their help was asked for, and has been printed.
+/// For commands without options. True when the user asked for their help; it has been printed then.
 bool only_help_is_asked(std::string_view command, std::span<char* const> words) {
     if (words.empty()) {
         return false;
@@ -112,8 +112,9 @@ int help(std::span<char* const> words) {
     return 0;
 }
 
-/// For a package that is installed in the interpreter. -I hides what the user has installed for himself or named in
-/// PYTHONPATH, and the package may be there. It comes last, and entries that depend on the current folder do not count.
+/// For a package that is installed in the interpreter. -I hides packages that the user has installed for himself or
+/// named in PYTHONPATH, and our package may be one of them. These folders come last, without entries that depend on the
+/// current folder.
 constexpr const char* kStartInstalledPackage = R"(
 import importlib.util, os, runpy, site, sys
 if importlib.util.find_spec("awaken") is None:
@@ -129,7 +130,7 @@ sys.argv[0] = "awaken"
 runpy.run_module("awaken", run_name="__main__", alter_sys=True)
 )";
 
-/// Gives every other command to the Python package of the same prefix, whatever other version is installed in the
+/// Passes every other command to the Python package of the same prefix, even if another version is installed in the
 /// interpreter. With -I Python takes no module from the current folder, where data of others may lie. Returns only by
 /// throwing.
 int run_in_python(std::span<char* const> words) {
@@ -175,7 +176,7 @@ int run(std::span<char* const> words) {
     return native ? command->run(words.subspan(1)) : run_in_python(words);
 }
 
-/// What is quoted may hold anything.
+/// The quoted text may hold anything.
 void complain(const std::exception& error) {
     std::fprintf(stderr, "awaken: %s\n", printable(error.what()).c_str());
 }

@@ -1,4 +1,4 @@
-// The options of `awaken exec`: one table gives parsing, help and the setting that each stands for.
+// The options of `awaken exec`: one table gives the parsing, the help and the setting behind each option.
 #pragma once
 
 #include <span>
@@ -31,13 +31,14 @@ struct ExecArguments {
     bool settings = false;                ///< list the settings instead of running a program
     std::vector<Assignment> environment;  ///< what the options set, in their order
     std::vector<std::string> command;     ///< the program and its arguments; empty only with help or settings
-    /// "--report=paths.json" where "--report paths.json" was written, which makes the file's name the program; else
-    /// empty.
+    /// "--report=paths.json" where the user wrote "--report paths.json", which makes the file's name the program.
+    /// Otherwise empty.
     std::string meant;
 };
 
-/// Parses what follows `awaken exec`. Options end at "--" or at the first word that is none: that is the program, and
-/// everything after it is the program's. Throws Error on an unknown option, a missing or surplus argument, no program.
+/// Parses the words after `awaken exec`. Options end at "--" or at the first word that is none. That word is the
+/// program, and everything after it belongs to the program. Throws Error on an unknown option, a missing or surplus
+/// argument, and when there is no program.
 [[nodiscard]] ExecArguments parse_exec_arguments(std::span<char* const> words);
 
 /// The text of `awaken exec --help`.

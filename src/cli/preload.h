@@ -1,4 +1,4 @@
-// The environment in which a program meets Awaken's library, and becoming that program.
+// Prepares the environment in which a program meets Awaken's library, and becomes that program.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@ namespace awaken::cli {
 /// Sets an environment variable of this process. Throws Error.
 void set_variable(const char* name, const std::string& value);
 
-/// When AWAKEN_EMULATE asks for it, puts the emulated GPU drivers before all others. Throws Error when the settings of
+/// Puts the emulated GPU drivers before all others when AWAKEN_EMULATE asks for it. Throws Error when the settings of
 /// the emulation are wrong or this installation has none.
 void use_emulation_if_asked();
 
@@ -20,8 +20,8 @@ void preload_library(const std::filesystem::path& program);
 /// Takes Awaken's library out of LD_PRELOAD, where an earlier `awaken exec` may have put it.
 void drop_library();
 
-/// Replaces this process with the program; `words` begins with the name that it is to see. `remedy` is for the case
-/// that the kernel refuses. Returns only by throwing StartError.
+/// Replaces this process with the program; `words` begins with the name that the program is to see. `remedy` is for the
+/// case that the kernel refuses. Returns only by throwing StartError.
 [[noreturn]] void become(const std::filesystem::path& program, const std::vector<std::string>& words,
                          const std::string& remedy);
 

@@ -1,4 +1,4 @@
-// Finding the program to run, and telling beforehand whether a preloaded library can work in it.
+// Finds the program to run, and tells beforehand whether a preloaded library can work in it.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace awaken::cli {
 
-/// As the shells have it: found, but not usable.
+/// As in the shells: found, but not usable.
 inline constexpr int kCannotExecute = 126;
 
 /// A program that cannot be started. `exit_status` follows the shells: 127 not found, 126 found but not usable.
@@ -24,14 +24,14 @@ class StartError : public Error {
     int _exit_status;
 };
 
-/// The file that execvp would start for `name`: as it stands when it contains a slash, else searched in PATH.
-/// Throws StartError when there is none or it may not be executed.
+/// The file that execvp would start for `name`: `name` itself when it contains a slash, otherwise the one found in
+/// PATH. Throws StartError when there is none or it may not be executed.
 [[nodiscard]] std::filesystem::path find_program(const std::string& name);
 
 /// Throws StartError (126) when the dynamic loader would ignore LD_PRELOAD, or could not load our library, in this
-/// program: a static or a 32-bit program, one of another instruction set or C library, one that runs with more rights
-/// than the caller's. Of a script, the interpreter is what counts. Preloading fails silently in these cases, and the
-/// program would then crash on the first device pointer.
+/// program. Such programs are static or 32-bit, have another instruction set or C library, or run with more rights than
+/// the caller. For a script, the interpreter counts. Preloading fails silently in these cases, and the program would
+/// then crash on the first device pointer.
 void check_preloadable(const std::filesystem::path& program);
 
 }  // namespace awaken::cli

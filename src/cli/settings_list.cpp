@@ -21,11 +21,12 @@
 namespace awaken::cli {
 namespace {
 
-/// What the tuning file says of each figure, by its name: lines to print.
+/// The tuning file's lines to print about each figure, by the figure's name.
 using Lines = std::map<std::string, std::vector<std::string>>;
 using Values = std::map<std::string, std::string>;
 
-/// Of a file that is damaged or cannot be read, what comes before the damage: print_settings() names that at the end.
+/// The lines before the damage, for a file that is damaged or cannot be read. print_settings() reports the damage at
+/// the end.
 Lines lines_of_tuning_file() {
     using Kind = transfer::TuningLine::Kind;
     Lines lines;
@@ -68,7 +69,7 @@ void print(const std::vector<SettingDescription>& settings, const Values& values
     }
 }
 
-/// What the environment says of each setting. Set but empty counts as not set.
+/// The environment's value of each setting. A variable that is set but empty counts as not set.
 Values values_of(const std::vector<SettingDescription>& settings) {
     Values values;
     for (const SettingDescription& setting : settings) {
@@ -79,8 +80,8 @@ Values values_of(const std::vector<SettingDescription>& settings) {
     return values;
 }
 
-/// What AWAKEN_TUNE says of each figure; of a text that is not understood nothing: print_settings() names it at the
-/// end.
+/// AWAKEN_TUNE's value of each figure. A text that cannot be understood gives no values; print_settings() reports it at
+/// the end.
 Values values_of_figures() {
     Values values;
     const char* const text = std::getenv("AWAKEN_TUNE");
@@ -100,7 +101,7 @@ Settings checked_settings() {
     Settings settings = Settings::from_environment(environ);
     if (settings.enabled) {
         static_cast<void>(coll::Selection(settings.collectives, "AWAKEN_COLLECTIVES"));
-        // For no model in particular: all of the file is checked in any case.
+        // For no model in particular: the check covers the whole file in any case.
         static_cast<void>(transfer::Tuning::find("", "", settings.tuning_file, environ));
     }
     return settings;

@@ -1,21 +1,21 @@
-// The settings, read as a program will read them, and their list for people.
+// Reads the settings as a program will read them, and lists them for people.
 #pragma once
 
 #include "base/settings.h"
 
 namespace awaken::cli {
 
-/// The settings in this process's environment. Throws Error for whatever is wrong with them or with the tuning file, so
-/// that it shows before a program starts.
+/// The settings in this process's environment. Throws Error for every mistake in them or in the tuning file, so that
+/// mistakes show before a program starts.
 [[nodiscard]] Settings checked_settings();
 
 /// Throws Error where AWAKEN_MPI is a path that is no file, or cannot be read. Where the dynamic loader finds a bare
-/// name depends on the program. The file is opened, and looked at more closely, only if the program turns out to have
-/// loaded no MPI.
+/// name depends on the program. The layer opens the file, and looks at it more closely, only if the program has loaded
+/// no MPI.
 void check_mpi_library(const Settings& settings);
 
-/// Prints every AWAKEN_* variable on stdout: its values, its meaning, its default, what the tuning file says, and what
-/// it is set to. Then throws Error for whatever is wrong with them, as these do.
+/// Prints every AWAKEN_* variable on stdout: its values, its meaning, its default, the tuning file's value, and its
+/// present value. Then throws Error for mistakes in them, as the two functions above do.
 void print_settings();
 
 }  // namespace awaken::cli

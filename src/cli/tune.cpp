@@ -181,7 +181,7 @@ TunedFigure choose_chunk(const char* const name, std::size_t Tuning::* const mem
     const auto chosen = std::find_if(measured.begin(), measured.end(), [&](const ChunkBandwidth& one) {
         return part_of_best(one, measured) >= kNearBest;
     });
-    // The two directions may be at their best at sizes of their own; the best compromise then.
+    // Each direction may be best at a size of its own. Then this takes the best compromise.
     const auto& best = chosen != measured.end()
                            ? *chosen
                            : *std::max_element(measured.begin(), measured.end(), [&](const auto& a, const auto& b) {
@@ -249,7 +249,7 @@ void print_copies(const std::string& where, const CopyComparison& comparison) {
     }
 }
 
-/// The second GPU, when the first may read its memory; else why not.
+/// The second GPU, if the first may read its memory; else `why_not` says why.
 std::optional<int> reachable_peer(gpu::Runtime& runtime, std::string& why_not) {
     if (runtime.device_count() < 2) {
         why_not = "one GPU is visible";
@@ -271,7 +271,7 @@ Effort effort_for(const Arguments& arguments) {
         effort = {60, 7, 4, std::size_t{16} << 20, std::size_t{16} << 20, std::size_t{64} << 20};
     }
     if (emulated()) {
-        // Its figures mean nothing, so that there is no use in waiting for them.
+        // The figures of an emulated GPU mean nothing, so there is no use in waiting for them.
         effort.small_samples = std::min<std::size_t>(effort.small_samples, 30);
         effort.samples = std::min<std::size_t>(effort.samples, 5);
         effort.most_copy_bytes = std::size_t{64} << 10;
@@ -354,7 +354,7 @@ int tune(const std::span<char* const> words) {
     gpu::Runtime& runtime = find_runtime(settings.gpu);
     gpu::DeviceInfo device;
     require(runtime.device_info(0, device), "asking for the GPU's name");
-    // Refuses a file that is wrong, or cannot be written, before minutes are spent.
+    // Refuses a file that is wrong, or that cannot be written, before the measurements take minutes.
     static_cast<void>(with_figures(old_text, file, device.name, {}));
     const bool writes = !arguments.dry_run && !(emulated() && arguments.output.empty());
     const fs::path place = writes ? place_to_write(file) : fs::path();

@@ -5,8 +5,9 @@
 
 namespace awaken::cli {
 
-/// Measures, prints what was measured and what follows from it, and writes the file. `words` is what follows `awaken
-/// tune`. Returns the exit status; throws Error on wrong use, without a GPU, or when a file cannot be read or written.
+/// Measures, prints the measurements and the figures that follow from them, and writes the file. `words` are the words
+/// after `awaken tune`. Returns the exit status. Throws Error on wrong use, without a GPU, or when a file cannot be
+/// read or written.
 int tune(std::span<char* const> words);
 
 }  // namespace awaken::cli

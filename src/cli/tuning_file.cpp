@@ -18,7 +18,7 @@ namespace awaken::cli {
 namespace fs = std::filesystem;
 namespace {
 
-/// How the lines begin that give the reason for a figure: they are ours, and go with it.
+/// The lines that give the reason for a figure begin with this. They are ours, and are replaced with the figure.
 constexpr std::string_view kReason = "#: ";
 
 std::string lines_of(const std::span<const TunedFigure> figures) {
@@ -48,7 +48,7 @@ std::string with_figures(const std::string& text, const std::string& name, const
     for (std::string line; std::getline(lines, line);) {
         const transfer::TuningLine parsed = transfer::parse_tuning_line(line, name);
         if (in_section && line.starts_with(kReason)) {
-            // Kept back until the next line shows whose reason it is.
+            // Keeps the line back until the next one shows which figure it belongs to.
             reasons += line + "\n";
             continue;
         }
@@ -77,7 +77,7 @@ std::string with_figures(const std::string& text, const std::string& name, const
 std::string read_if_there(const fs::path& file) {
     std::error_code problem;
     const fs::file_status status = fs::status(file, problem);
-    // A device or a pipe (AWAKEN_TUNING=/dev/null) has no lines of people's to keep.
+    // A device or a pipe (AWAKEN_TUNING=/dev/null) has no lines that people wrote.
     const bool without_text = fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
     if (status.type() == fs::file_type::not_found || without_text) {
         return "";

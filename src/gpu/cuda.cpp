@@ -1,12 +1,12 @@
-// The CUDA driver (libcuda). Only the driver's own calls are used, never the CUDA runtime library: programs carry that
-// statically, in any version, while the driver is one per process.
+// The CUDA driver (libcuda). This file uses only the driver's own calls, never the CUDA runtime library. Programs carry
+// that library statically, in any version, while there is one driver per process.
 //
 // Contexts. Resources that we make (streams, events, memory, mappings, modules) live in the primary contexts of their
-// devices, which are also what the CUDA runtime, and so nearly every program, uses. What belongs to somebody else's
-// allocation is done in that allocation's context. Each call pushes the context it needs and pops it again, unless it
+// devices. The CUDA runtime, and so nearly every program, uses these contexts too. For somebody else's allocation we
+// work in that allocation's context. Each call pushes the context that it needs and pops it again, unless that context
 // is current already.
 //
-// Nothing here touches the sticky error of the CUDA runtime library: that is kept above the driver.
+// Nothing here touches the sticky error of the CUDA runtime library, which is kept above the driver.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -36,8 +36,7 @@
 namespace awaken::gpu {
 namespace {
 
-// ---- the driver's binary interface: types and numbers of cuda.h that we rely on
-// --------------------------------------
+// ---- the driver's binary interface: types and numbers of cuda.h that we rely on -------------------------------------
 
 using CuResult = int;
 using CuDevice = int;
@@ -92,7 +91,7 @@ constexpr unsigned kAttachGlobal = 1;
 constexpr unsigned kHostPortable = 1;
 constexpr unsigned kHostDeviceMap = 2;
 
-/// The legacy default stream, whatever the caller was compiled with.
+/// The legacy default stream, with any compiler option of the caller.
 CuStream legacy_stream() noexcept {
     return reinterpret_cast<CuStream>(std::uintptr_t{1});
 }
@@ -136,7 +135,7 @@ struct CuCopy2D {
 };
 static_assert(sizeof(CuCopy2D) == 16 * sizeof(void*), "layout of CUDA_MEMCPY2D");
 
-// The attributes 10 to 12 above, on which everything rests, came with CUDA 11.
+// The attributes 10 to 12 above came with CUDA 11. Everything rests on them.
 constexpr int kOldestDriver = 11000;
 
 // X(member, symbol, required, result, parameters...)
@@ -221,8 +220,7 @@ void* host_pointer(CuAddress address) noexcept {
     return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
-// ---- the run-time compiler
-// -------------------------------------------------------------------------------------------
+// ---- the run-time compiler ------------------------------------------------------------------------------------------
 
 #define AWAKEN_NVRTC_FUNCTIONS(X)                                                                         \
     X(version, "nvrtcVersion", true, int, int*, int*)                                                     \
@@ -257,9 +255,9 @@ void add_compilers_in(const std::string& directory, std::vector<std::string>& pa
     paths.insert(paths.end(), found.begin(), found.end());
 }
 
-/// Where a compiler may lie, in the order of trust that it fits the CUDA which the program uses: loaded already; beside
-/// the CUDA libraries that are loaded (a toolkit's folder, or the folders that NVIDIA's Python packages share); known
-/// to the loader; in the toolkit that the environment names.
+/// The places where a compiler may lie. Those come first whose compiler most likely fits the CUDA that the program
+/// uses: loaded already; beside the loaded CUDA libraries (a toolkit's folder, or the folders that NVIDIA's Python
+/// packages share); known to the loader; in the toolkit that the environment names.
 std::vector<std::string> compiler_paths() {
     std::vector<std::string> paths;
     std::vector<std::string> directories;
@@ -326,8 +324,7 @@ std::unique_ptr<RuntimeCompiler> make_compiler(std::string& why_not) {
     return std::make_unique<RuntimeCompiler>("NVRTC", library.path(), table);
 }
 
-// ---- the runtime
-// -----------------------------------------------------------------------------------------------------
+// ---- the runtime ----------------------------------------------------------------------------------------------------
 
 class Cuda final : public VendorRuntime {
   public:
@@ -352,7 +349,7 @@ class Cuda final : public VendorRuntime {
             return Readiness::not_initialised;
         }
         if (result == kErrorNotPermitted) {
-            // A host function of a stream: the driver answers other threads.
+            // A host function of a stream is running: the driver answers only other threads.
             static thread_local bool asks_for_another = false;
             Readiness readiness = Readiness::not_initialised;
             explain(_library.path() + " answers nothing in a host function of a stream");
@@ -444,7 +441,7 @@ class Cuda final : public VendorRuntime {
     }
 
     Status current_device(int& device) noexcept override {
-        // Tools that watch the driver's calls report the question for the device of no context as an error.
+        // Tools that watch the driver's calls report an error when a thread without a context asks for its device.
         CuContext context = nullptr;
         if (const CuResult code = _driver.context_current(&context); code != kSuccess) {
             return outcome(code, "cuCtxGetCurrent");
@@ -548,7 +545,7 @@ class Cuda final : public VendorRuntime {
                 if (code == kErrorDeinitialized || code == kErrorContextIsDestroyed) {
                     return outcome(code, "cuPointerSetAttribute");
                 }
-                // Managed and pool memory refuse the attribute; they will do so again.
+                // Managed and pool memory refuse the attribute, and will do so again.
                 _ordered.insert(info.id, IdentityTable::Mark::refused);
             }
             return finish_default_stream(info.device >= 0 ? info.device : device_to_use());
@@ -644,7 +641,7 @@ class Cuda final : public VendorRuntime {
             if (const CuResult code = _driver.memory_allocate_async(&address, bytes, legacy_stream())) {
                 return outcome(code, "cuMemAllocAsync");
             }
-            // Other streams may use the memory only after the stream that it was allocated in has got there.
+            // Other streams may use the memory only after the stream of the allocation has executed it.
             if (const CuResult code = _driver.stream_synchronize(legacy_stream())) {
                 static_cast<void>(_driver.memory_free(address));
                 return outcome(code, "cuStreamSynchronize");
@@ -813,8 +810,8 @@ class Cuda final : public VendorRuntime {
                         : _driver.copy_batch(destinations.data(), sources.data(), sizes.data(), part.size(),
                                              &attributes, &first, 1, &failed, stream.value);
                 if (code != kSuccess) {
-                    // A copy that was done may be done again. What goes one by one tells that batches are no use here;
-                    // what does not is the copy's own fault.
+                    // It does no harm to do a copy twice. If the copies succeed one by one, batches are no use here. If
+                    // one fails, that is the copy's own fault.
                     const Status status = Runtime::copy_batch(copies.subspan(at), stream);
                     if (status.ok()) {
                         _batches_refused.store(true, std::memory_order_relaxed);
@@ -946,7 +943,7 @@ class Cuda final : public VendorRuntime {
     }
 
   private:
-    /// Makes the context that a call needs current for the calling thread, and gives the caller's back.
+    /// Makes the context that a call needs current for the calling thread, and gives the caller's context back.
     class Current {
       public:
         /// The primary context of a device.
@@ -957,8 +954,8 @@ class Cuda final : public VendorRuntime {
                 make_current(cuda, context);
             }
         }
-        /// The context that owns the allocation at `pointer`. Pool and virtual memory belong to none; for those it is
-        /// the primary context of `device`, or of the allocation's device if that is -1.
+        /// The context that owns the allocation at `pointer`. Pool and virtual memory belong to none. For those this is
+        /// the primary context of `device`, or of the allocation's device if `device` is -1.
         Current(Cuda& cuda, const void* pointer, int device) noexcept : _driver(cuda._driver) {
             CuContext context = nullptr;
             int ordinal = -1;
@@ -999,7 +996,7 @@ class Cuda final : public VendorRuntime {
                 return;
             }
             // While any thread of the program captures a stream into a graph, most questions and all allocations of
-            // other threads would make that capture fail, and fail themselves, unless they are said to be harmless.
+            // other threads fail, and make that capture fail. They do not when the thread declares them harmless.
             if (_driver.exchange_capture_mode != nullptr) {
                 _relaxed = _driver.exchange_capture_mode(&_capture_mode) == kSuccess;
             }
@@ -1013,7 +1010,7 @@ class Cuda final : public VendorRuntime {
 
         const Driver& _driver;
         Status _status;
-        int _capture_mode = kCaptureModeRelaxed;  ///< and then the caller's
+        int _capture_mode = kCaptureModeRelaxed;  ///< while the object lives: the caller's mode
         bool _relaxed = false;
         bool _pushed = false;
     };
@@ -1046,7 +1043,7 @@ class Cuda final : public VendorRuntime {
 
     /// For queries: "not ready" is an answer.
     Status answer(CuResult code, const char* call, bool& done) const noexcept {
-        // A capture by the program keeps the driver from looking; that says nothing about our work.
+        // A capture by the program keeps the driver from looking. That says nothing about our work.
         const bool unknown = code == kErrorCaptureUnsupported || code == kErrorCaptureImplicit;
         if (code != kSuccess && code != kErrorNotReady && !unknown) {
             return outcome(code, call);
@@ -1080,7 +1077,7 @@ class Cuda final : public VendorRuntime {
         return {};
     }
 
-    /// The primary context of a device, retained at its first use and kept.
+    /// The primary context of a device. The first use retains it, and it stays.
     Status primary_context(int device, CuContext& context) noexcept {
         if (device < 0 || device >= _devices) {
             return {kErrorInvalidDevice, "primary context", "no such device"};
@@ -1090,8 +1087,8 @@ class Cuda final : public VendorRuntime {
         if (context != nullptr) {
             return {};
         }
-        // Two threads may both come here: retaining twice yields the same context and costs one count that is never
-        // given back, as the first is not.
+        // Two threads may both come here. Retaining twice yields the same context, and costs one count that is never
+        // given back. The first count is not given back either.
         CuDevice handle = 0;
         if (const Status status = device_handle(device, handle); !status.ok()) {
             return status;
@@ -1106,8 +1103,8 @@ class Cuda final : public VendorRuntime {
         return {};
     }
 
-    /// A primary context that was reset keeps its handle, and gets another identity when it is used again. Handles of
-    /// what was made in it before end the process when they are used then.
+    /// A primary context that was reset keeps its handle, but gets another identity when somebody uses it again.
+    /// Handles of resources that were made in it before end the process when somebody uses them then.
     void look_for_reset() noexcept {
         if (_driver.context_id == nullptr) {
             return;
@@ -1126,8 +1123,8 @@ class Cuda final : public VendorRuntime {
         }
     }
 
-    /// A device whose primary context exists already, so that none is made where the program does not work (a context
-    /// takes hundreds of MiB of its device); the first device if there is none.
+    /// A device whose primary context exists already, so that we make none where the program does not work (a context
+    /// takes hundreds of MiB of its device). The first device if no context exists.
     int device_in_use() const noexcept {
         for (int device = 0; device < _devices; ++device) {
             CuDevice handle = 0;
@@ -1150,7 +1147,7 @@ class Cuda final : public VendorRuntime {
         return static_cast<std::size_t>(limit);
     }
 
-    /// A 2-D copy whose pitch is beyond what the hardware's copy can express.
+    /// A 2-D copy whose pitch is too large for the hardware's copy.
     Status copy_rows(const Copy2D& copy, StreamHandle stream) const noexcept {
         CuAddress source = device_address(copy.source);
         CuAddress destination = device_address(copy.destination);
@@ -1169,8 +1166,8 @@ class Cuda final : public VendorRuntime {
         if (pointer == nullptr) {
             return info;
         }
-        // Whatever a driver leaves untouched or sets to its default means "not mine". Flags come back as int or as one
-        // byte, depending on the driver; on a little-endian machine a zeroed int reads both.
+        // Where a driver leaves a value untouched or sets it to its default, that means "not mine". Flags come back as
+        // int or as one byte, depending on the driver; on a little-endian machine a zeroed int reads both.
         unsigned type = 0;
         unsigned managed = 0;
         int device = -1;
@@ -1178,9 +1175,9 @@ class Cuda final : public VendorRuntime {
         unsigned ipc_capable = 0;
         CuAddress base = 0;
         std::size_t size = 0;
-        // To look for the range of an address that belongs to no allocation makes the query of a host pointer dearer by
-        // a third to a half; to ask about a device pointer twice costs as much again (165 + 182 ns instead of 186,
-        // H100, driver 580). Pointers mostly are what the one before was.
+        // Looking for the range of an address that belongs to no allocation makes the query of a host pointer more
+        // expensive by a third to a half. Asking about a device pointer twice costs as much again (165 + 182 ns instead
+        // of 186, H100, driver 580). A pointer mostly has the same kind as the one before.
         const bool at_once = _expects_memory_of_ours.load(std::memory_order_relaxed);
         const CuResult answer =
             at_once ? query(pointer,
@@ -1209,7 +1206,7 @@ class Cuda final : public VendorRuntime {
                               {kDeviceOrdinalAttribute, kBufferIdAttribute, kIsLegacyIpcCapableAttribute,
                                kRangeStartAttribute, kRangeSizeAttribute},
                               {&device, &id, &ipc_capable, &base, &size}) != kSuccess) {
-            return {};  // freed, or the driver shut down, since the first query
+            return {};  // freed since the first query, or the driver was shut down
         }
         info.base = static_cast<std::uintptr_t>(base);
         info.size = size;
@@ -1228,8 +1225,8 @@ class Cuda final : public VendorRuntime {
     }
 
     /// In a host function of a stream the driver answers nothing (H100, driver 580: CUDA_ERROR_NOT_PERMITTED to all but
-    /// questions about streams and events). What the CPU reaches is taken for host memory there, as the MPI may use it;
-    /// for any other the driver's refusal becomes the call's error.
+    /// questions about streams and events). There, memory that the CPU reaches counts as host memory, since the MPI may
+    /// use it. For any other memory the driver's refusal becomes the call's error.
     static PointerInfo classify_in_host_function(const void* pointer) noexcept {
         PointerInfo info;
         int ends[2] = {};
@@ -1292,8 +1289,8 @@ class Cuda final : public VendorRuntime {
             return {kUnsupported, "nvrtcCreateProgram", "there is no run-time compiler (libnvrtc)"};
         }
 
-        // Machine code for this very GPU first; portable code, which the driver translates, when the compiler is older
-        // than the GPU or newer than the driver.
+        // Machine code for this very GPU comes first. Portable code, which the driver translates, serves when the
+        // compiler is older than the GPU or newer than the driver.
         const struct {
             RuntimeCompiler::Output output;
             std::string architecture;
@@ -1301,7 +1298,8 @@ class Cuda final : public VendorRuntime {
                         {RuntimeCompiler::Output::portable_code, "compute_" + machine.substr(std::strlen("sm_"))}};
         Status status;
         for (const auto& attempt : attempts) {
-            // Rounded as the CPU rounds: a product that is fused into the sum behind it differs in the last digit.
+            // The GPU rounds as the CPU does. Otherwise it may fuse a product into the sum behind it, which differs in
+            // the last digit.
             const std::string options[] = {"--gpu-architecture=" + attempt.architecture, "--std=c++17", "--fmad=false"};
             const std::string_view parts[] = {source, options[0], options[1], options[2], compiler_in_use->identity()};
             const std::string key = KernelCache::key(parts);

@@ -95,7 +95,7 @@ void DefaultStreams::drop(EventHandle& mark) noexcept {
     if (event.value == nullptr) {
         return;
     }
-    Device* const here = known(event.device);  // where it was acquired
+    Device* const here = known(event.device);  // the device that it was acquired on
     void* none = nullptr;
     if (here->at_hand.compare_exchange_strong(none, event.value, std::memory_order_release,
                                               std::memory_order_relaxed)) {

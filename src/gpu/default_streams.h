@@ -1,10 +1,10 @@
-// What the program gave to its devices' legacy default streams, and whether it is over.
+// The work that the program gave to its devices' legacy default streams, and whether it is over.
 //
-// The runtimes' own question about the default stream is another one. CUDA answers for all streams that wait for the
-// default stream and that it waits for ("blocking" ones, as cudaStreamCreate makes), so a kernel in any of them would
-// keep a message back, for ever when that kernel waits for what comes after the message. HIP puts a marker behind all
-// of them each time it is asked. An event in a stream of ours that is ordered after the default stream stands for
-// just what the default stream was given before.
+// The runtimes' own question about the default stream is another one. CUDA answers for all "blocking" streams (as
+// cudaStreamCreate makes them): those that wait for the default stream and that the default stream waits for. So a
+// kernel in any of them would keep a message back, for ever when that kernel waits for something that comes after the
+// message. HIP puts a marker behind all of them at each question. An event in a stream of ours that is ordered after
+// the default stream stands for just the earlier work of the default stream.
 #pragma once
 
 #include <atomic>
@@ -30,12 +30,12 @@ class DefaultStreams {
     Status finish(int device) noexcept;
 
   private:
-    /// The device's stream, which is never given anything but events, and events that are not in use.
+    /// The device's stream, which only ever gets events, and unused events.
     struct Device {
         int number;
         StreamHandle stream;
         Device* next;
-        /// The event that was given back last: a message mostly needs no other, and no lock for that one.
+        /// The event that was given back last. A message mostly needs no other, and no lock for that one.
         std::atomic<void*> at_hand{nullptr};
         std::mutex mutex;
         std::vector<EventHandle> spare;
@@ -46,7 +46,7 @@ class DefaultStreams {
 
     Runtime& _runtime;
     std::mutex _mutex;  ///< for adding a device
-    /// A list that only grows, so that finding a device needs no lock. Its streams live as long as the process.
+    /// The list only grows, so that finding a device needs no lock. Its streams live as long as the process.
     std::atomic<Device*> _devices{nullptr};
 };
 

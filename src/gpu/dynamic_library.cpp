@@ -45,7 +45,7 @@ DynamicLibrary DynamicLibrary::open_loaded(const std::string& path) {
     if (library._handle != nullptr) {
         library._path = path_of(library._handle, path);
     } else {
-        // A program that looks at dlerror() after its own calls must not find ours.
+        // A program that looks at dlerror() after its own calls must not find our error.
         static_cast<void>(dlerror());
     }
     return library;

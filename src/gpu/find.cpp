@@ -1,10 +1,10 @@
-// Which GPU runtime this process uses.
+// Chooses the GPU runtime that this process uses.
 //
 // The fast path of find() is one atomic load once a runtime was found, and one look at the loader's counter before
-// that. Only when the counter has moved are the loaded objects' names read. A library that is loaded but not yet
-// initialised by the program (Python packages load the CUDA driver on import and initialise it at first use) is kept as
-// a candidate and asked again at each call: that is one driver call that returns at once, and until it answers, no
-// pointer can be a device's anyway.
+// that. find() reads the names of the loaded objects only when the counter has moved. A library may be loaded but not
+// yet initialised by the program: Python packages load the CUDA driver on import and initialise it at first use. Such a
+// library stays a candidate, and each call asks it again. That is one driver call that returns at once. Until the
+// library is initialised, no pointer can be a device's anyway.
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,14 +62,14 @@ std::string Status::message() const {
 
 namespace {
 
-/// In the order in which they are asked when libraries of both are loaded.
+/// When libraries of both vendors are loaded, they are asked in this order.
 constexpr std::size_t kVendors = 2;
 const VendorLibrary& vendor_library(std::size_t index) noexcept {
     return index == 0 ? cuda_library() : hip_library();
 }
 
-/// What the kernel drivers create: NVIDIA's on desktops and servers, on Jetson, in WSL; AMD's compute node, in WSL.
-/// The emulated driver needs none.
+/// The device nodes of the kernel drivers: NVIDIA's on desktops and servers, on Jetson, in WSL; AMD's compute node, in
+/// WSL. The emulated driver needs none.
 bool device_node_present(const std::size_t vendor) noexcept {
     if (const char* const emulate = std::getenv("AWAKEN_EMULATE"); emulate != nullptr && *emulate != '\0') {
         return true;
@@ -82,7 +82,7 @@ bool device_node_present(const std::size_t vendor) noexcept {
 
 class Finder {
   public:
-    /// A runtime that the program uses, of one vendor, or of any (kVendors).
+    /// A runtime that the program uses, of one vendor, or of any vendor (kVendors).
     Runtime& in_use(const std::size_t wanted, std::string* why_not) {
         Search& search = _searches[wanted];
         if (Runtime* const runtime = search.found.load(std::memory_order_acquire)) {
@@ -116,7 +116,7 @@ class Finder {
             }
         }
         search.waiting.store(waiting, std::memory_order_release);
-        // Last: a thread that sees this takes "none" for the answer without asking.
+        // Stored last: a thread that sees this takes "none" for the answer without asking.
         search.settled_at.store(counter, std::memory_order_release);
         if (why_not != nullptr) {
             *why_not = reasons.empty() ? "the program has loaded no GPU runtime (libcuda or libamdhip64)" : reasons;
@@ -124,7 +124,7 @@ class Finder {
         return none();
     }
 
-    /// Whether there is a library of that vendor's which may become ready: loaded, or loaded now.
+    /// Whether there is a library of that vendor that may become ready, loaded before or by this call.
     bool load(const std::size_t vendor, std::string& why_not) {
         const std::lock_guard lock(_mutex);
         scan();
@@ -205,7 +205,7 @@ class Finder {
         std::string why_not;
         bool opened_here = false;  ///< and not by the program, which may load another version later
 
-        /// Whether it can be used; asks again unless that is settled.
+        /// Whether the runtime can be used. Asks again until the answer is final.
         bool ready(bool initialise) {
             const bool settled = readiness == Readiness::ready || readiness == Readiness::no_device;
             if (!settled) {
@@ -233,7 +233,7 @@ class Finder {
         });
     }
 
-    /// Opens what is installed of a vendor's, up to the first library that fits: of several versions one may fit the
+    /// Opens the installed libraries of a vendor, up to the first that fits. Of several versions one may fit the
     /// devices when another does not.
     template <class Fits>
     Candidate* open_installed(const std::size_t vendor, std::string& reasons, const Fits fits) {
@@ -273,13 +273,13 @@ class Finder {
     }
 
     /// Looks for vendors' libraries among the loaded objects, if anything was loaded since the last time. Returns the
-    /// loader's counter at which the candidates are complete.
+    /// loader's counter for which the candidates are complete.
     unsigned long long scan() {
         const unsigned long long counter = loaded_object_counter();
         if (counter == _scanned_at) {
             return counter;
         }
-        // What was loaded since may be what was missing.
+        // A newly loaded object may supply a missing part.
         for (Candidate& candidate : _candidates) {
             if (candidate.runtime != nullptr && candidate.readiness == Readiness::no_device) {
                 candidate.readiness = Readiness::not_initialised;
@@ -314,7 +314,7 @@ class Finder {
 };
 
 Finder& finder() {
-    // Leaked: MPI calls come from other libraries' destructors too.
+    // Leaked: destructors of other libraries make MPI calls too.
     static Finder* const instance = new Finder;
     return *instance;
 }

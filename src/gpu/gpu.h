@@ -1,19 +1,19 @@
 // The interface to a GPU runtime: everything that the rest of Awaken may ask of a GPU.
 //
-// There are three implementations: the CUDA driver (cuda.cpp), the HIP runtime (hip.cpp) and "no GPU" (none.cpp), which
-// is a real implementation and not a special case: to it every pointer is host memory and every request for device
-// resources fails with a reason. Nothing in this folder knows of MPI; no vendor's name or type appears outside the
-// vendor's one file.
+// There are three implementations: the CUDA driver (cuda.cpp), the HIP runtime (hip.cpp) and "no GPU" (none.cpp). "No
+// GPU" is a real implementation and not a special case: to it every pointer is host memory, and every request for
+// device resources fails with a reason. Nothing in this folder knows of MPI. A vendor's name or type appears only in
+// the vendor's one file.
 //
 // Rules that hold for each call:
-//  - Any thread may call; the calling thread need not have a current context or device. Whatever context or device was
-//    current when a call is entered is current again when it returns, but for make_current().
-//  - Nothing throws. A call that can fail returns a Status, because failing is often normal (IPC refused, runtime
-//  already
-//    shut down) and the caller has another way; results are written through references only when the Status is ok.
-//  - No sticky error is left behind in the runtime (cudaGetLastError / hipGetLastError of the program stay as they were
-//    as far as the vendor allows it).
-//  - Sizes and offsets are bytes. Devices are counted as the runtime counts the visible ones, from 0.
+// - Any thread may call. The calling thread need not have a current context or device. The context or device that is
+//   current when a call is entered is current again when the call returns. make_current() is the exception.
+// - Nothing throws. A call that can fail returns a Status, because failing is often normal (the runtime refuses IPC, or
+//   is already shut down) and the caller has another way. A call writes results through references only when the Status
+//   is ok.
+// - A call leaves no sticky error in the runtime. The program's cudaGetLastError / hipGetLastError stay as they were,
+//   as far as the vendor allows it.
+// - Sizes and offsets are bytes. Devices are numbered from 0, as the runtime numbers the visible ones.
 #pragma once
 
 #include <atomic>
@@ -34,13 +34,13 @@ namespace awaken::gpu {
 
 enum class Vendor : std::uint8_t { none, cuda, hip };
 
-/// In bytes. The largest pitch that every vendor's 2-D copy takes (CUDA's CU_DEVICE_ATTRIBUTE_MAX_PITCH).
+/// In bytes. Every vendor's 2-D copy takes a pitch of up to this size (CUDA's CU_DEVICE_ATTRIBUTE_MAX_PITCH).
 inline constexpr std::int64_t kLargestPitch = std::numeric_limits<std::int32_t>::max();
 
 /// "cuda", "hip" or "none".
 [[nodiscard]] const char* to_string(Vendor vendor) noexcept;
 
-/// Outcome of a call. `code` is the vendor's own number (0 is success); `call` the name of the vendor function that
+/// Outcome of a call. `code` is the vendor's own number (0 is success). `call` is the name of the vendor function that
 /// failed.
 struct [[nodiscard]] Status {
     int code = 0;
@@ -52,38 +52,40 @@ struct [[nodiscard]] Status {
     [[nodiscard]] std::string message() const;
 };
 
-/// Status for "this implementation cannot do that", e.g. any device request to the none runtime.
+/// Status for "this implementation cannot do that". An example is any device request to the none runtime.
 inline constexpr int kUnsupported = -1;
-/// Status for "the driver has been shut down" (CUDA_ERROR_DEINITIALIZED and its like): there is nothing left to free.
+/// Status for "the driver has been shut down" (CUDA_ERROR_DEINITIALIZED and its like). There is nothing left to free.
 inline constexpr int kShutDown = -2;
-/// Status for "this would wait for work of the program's": nothing was done, and it may be tried again later.
+/// Status for "this call would wait for work of the program". The call did nothing, and the caller may try again later.
 inline constexpr int kBusy = -3;
-/// So long a call waits for a device to be idle before it does without what needs that, and MPI_Finalize before it
-/// leaves what it would free to the end of the process: longer than copies under way and most kernels take.
+/// A call waits at most this long until a device is idle. After that the call does without the work that needs an idle
+/// device, and MPI_Finalize leaves memory unfreed until the process ends. Copies under way and most kernels take less
+/// time than this.
 inline constexpr std::chrono::milliseconds kPatience{200};
 
 enum class MemoryKind : std::uint8_t {
     host,    ///< ordinary host memory: the runtime does not know it
     pinned,  ///< host memory allocated by or registered with the runtime; the CPU may use it like host memory
     device,  ///< memory of a GPU; the CPU must not touch it
-    managed  ///< migrates between host and GPU; the CPU may touch it, IPC refuses it
+    managed  ///< migrates between host and GPU; the CPU may touch it; IPC refuses it
 };
 
 [[nodiscard]] const char* to_string(MemoryKind kind) noexcept;
 
-/// What the runtime says of one pointer.
+/// What the runtime reports about one pointer.
 struct PointerInfo {
     MemoryKind kind = MemoryKind::host;
     int device = -1;          ///< owning device; -1 for host memory
     std::uintptr_t base = 0;  ///< start of the allocation; 0 for host memory
     std::size_t size = 0;     ///< of the allocation; 0 for host memory
-    /// Identity of the allocation: changes when memory is freed and another allocation takes the same address.
-    /// 0 when the runtime gives none (host memory; some HIP versions).
+    /// Identity of the allocation. It changes when memory is freed and another allocation takes the same address. The
+    /// value is 0 when the runtime gives none (host memory; some HIP versions).
     std::uint64_t id = 0;
-    /// Whether legacy IPC may export it: false for managed, pool (cudaMallocAsync) and virtual-memory-managed memory.
+    /// Whether legacy IPC may export the memory. False for managed, pool (cudaMallocAsync) and virtual-memory-managed
+    /// memory.
     bool ipc_capable = false;
 
-    /// True when the CPU may read and write it directly and nothing has to be copied by the GPU runtime.
+    /// True when the CPU may read and write the memory directly, so that the GPU runtime has nothing to copy.
     [[nodiscard]] bool host_accessible() const noexcept {
         return kind == MemoryKind::host || kind == MemoryKind::pinned;
     }
@@ -140,7 +142,7 @@ struct Copy1D {
     std::size_t bytes = 0;
 };
 
-/// A 2-D copy: `rows` rows of `width` bytes.
+/// A 2-D copy of `rows` rows of `width` bytes.
 struct Copy2D {
     void* destination = nullptr;
     std::size_t destination_pitch = 0;  ///< bytes from one row to the next, >= width
@@ -150,7 +152,7 @@ struct Copy2D {
     std::size_t rows = 0;
 };
 
-/// A GPU runtime. One object per process and vendor; see find() for how one comes to be.
+/// A GPU runtime. There is one object per process and vendor; find() makes it.
 class Runtime {
   public:
     virtual ~Runtime() = default;
@@ -162,47 +164,50 @@ class Runtime {
     [[nodiscard]] virtual Versions versions() const = 0;
 
     // ---- devices ----------------------------------------------------------------------------------------------------
-    /// Number of visible devices; 0 when the runtime is not initialised by the program and cannot be.
+    /// Number of visible devices. The value is 0 when the program has not initialised the runtime and we cannot do so.
     [[nodiscard]] virtual int device_count() noexcept = 0;
     virtual Status device_info(int device, DeviceInfo& info) = 0;
-    /// The calling thread's current device; fails when the thread has none.
+    /// Gives the calling thread's current device. Fails when the thread has none.
     virtual Status current_device(int& device) noexcept = 0;
-    /// A device to work on where the memory names none: the calling thread's, or else one that the process uses
-    /// already, so that no context (hundreds of MiB) comes up where the program does not work. Never negative.
+    /// The device to work on where the memory names none. This is the calling thread's device, or else a device that
+    /// the process uses already. So no context (hundreds of MiB) comes up on a device that the program does not use.
+    /// Never negative.
     [[nodiscard]] virtual int device_to_use() noexcept {
         int device = -1;
         return current_device(device).ok() && device >= 0 ? device : 0;
     }
-    /// Makes `device` (its primary context) the calling thread's current one and leaves it so, as a program does before
-    /// it calls a library that works on the current device (NCCL, RCCL). For programs; the layer never does this.
+    /// Makes `device` (its primary context) the calling thread's current one and leaves it so. A program does this
+    /// before it calls a library that works on the current device (NCCL, RCCL). Only programs call this; the layer
+    /// never does.
     virtual Status make_current(int device) noexcept = 0;
-    /// Calls `work` with `device` current for the calling thread: for libraries that work on the current device.
+    /// Calls `work` with `device` current for the calling thread. For libraries that work on the current device.
     virtual Status run_on(int device, const std::function<void()>& work) = 0;
-    /// Whether `device` can map memory of `peer`, and (enable) let it. Enabling twice is success.
+    /// Whether `device` can map memory of `peer`; enable_peer_access lets it. Enabling twice is success.
     virtual Status can_access_peer(int device, int peer, bool& can) noexcept = 0;
     virtual Status enable_peer_access(int device, int peer) noexcept = 0;
 
     // ---- pointers ---------------------------------------------------------------------------------------------------
-    /// Classifies each of `pointers` into `infos` (same length). Costs a batched driver query each, or two
-    /// for the first pointer to device memory after one to host memory (40 to 300 ns, growing with what the process
-    /// has mapped). A pointer that the
-    /// runtime does not know, and every pointer while the runtime is not initialised or already shut down, is host
-    /// memory. Never initialises a runtime by itself where the vendor allows that (CUDA), and leaves no sticky error.
+    /// Classifies each of `pointers` into `infos` (same length). Each pointer costs a batched driver query. The first
+    /// pointer to device memory after one to host memory costs two. A query takes 40 to 300 ns, growing with how much
+    /// the process has mapped. A pointer that the runtime does not know counts as host memory. So does every pointer
+    /// while the runtime is not initialised or already shut down. The call never initialises a runtime by itself where
+    /// the vendor allows that (CUDA), and leaves no sticky error.
     virtual void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept = 0;
-    /// Makes sure that work which the runtime's synchronous-looking calls left behind on this allocation (memset,
-    /// device-to-device and pageable copies return early) is over before a later copy reads it, now and for as long as
-    /// the allocation lives. CUDA: SYNC_MEMOPS, set once per allocation identity (cached here). HIP: waits for the
-    /// legacy default stream of the pointer's device. Call before each copy that touches `pointer`.
+    /// The runtime's synchronous-looking calls may leave work behind on this allocation: memset, device-to-device and
+    /// pageable copies return early. This call makes sure that such work is over before a later copy reads the memory.
+    /// On CUDA that holds for as long as the allocation lives: the call sets SYNC_MEMOPS once per allocation identity
+    /// and remembers it. On HIP the call waits for the legacy default stream of the pointer's device. Call it before
+    /// each copy that touches `pointer`.
     virtual Status order_after_default_stream(const void* pointer, const PointerInfo& info) noexcept = 0;
 
-    /// Waits, by asking again and again, until everything that was given to the legacy default stream of `device` is
-    /// over. For memory that another process is about to read, whose streams no order of ours reaches. The program's
-    /// other streams are its own to wait for.
+    /// Waits, by asking again and again, until the legacy default stream of `device` has finished everything that it
+    /// was given. The layer calls this before another process reads the memory, since no stream order reaches into that
+    /// process. The program itself waits for its other streams.
     virtual Status finish_default_stream(int device) noexcept = 0;
 
-    /// The same in two steps, for who must not wait: marks what has been given so far, and asks whether that is over,
-    /// which uses the mark up. An empty mark stands for nothing, which is over. A runtime that cannot be asked waits
-    /// when the mark is made, and leaves it empty.
+    /// The same in two steps, for a caller that must not wait. The first call marks the work that the stream was given
+    /// so far. The second asks whether that work is over, and uses the mark up. An empty mark stands for no work, which
+    /// is over. A runtime that cannot be asked waits when the mark is made, and leaves the mark empty.
     virtual Status mark_default_stream(int device, EventHandle& mark) noexcept {
         mark = {};
         return finish_default_stream(device);
@@ -214,41 +219,42 @@ class Runtime {
     /// Gives up a mark that nobody asks about any more.
     virtual void drop_default_stream(EventHandle& mark) noexcept { mark = {}; }
 
-    /// True from when it was noticed that the program has reset a device, and with it freed everything that we had made
-    /// there: nothing of that may be touched, by the CPU neither. Calls fail from then on. Noticed when device memory
-    /// is classified, and here.
+    /// True once the runtime has noticed that the program has reset a device. The reset frees everything that we made
+    /// on that device. Nobody may touch that memory any more, not even the CPU, and calls fail from then on. The
+    /// runtime notices a reset here and when it classifies device memory.
     [[nodiscard]] virtual bool was_reset() noexcept { return false; }
 
-    /// From now on these three ask nothing about the default stream: the program finishes its kernels by itself
-    /// before it hands buffers over. Saves a driver query (1.4 us on an H200) where a buffer is shown to another
-    /// process. CUDA's synchronous-looking calls stay in order, which SYNC_MEMOPS sees to. For
+    /// From now on these three calls ask nothing about the default stream: the program finishes its kernels by itself
+    /// before it hands buffers over. This saves a driver query (1.4 us on an H200) where another process is to read a
+    /// buffer. CUDA's synchronous-looking calls stay in order, since SYNC_MEMOPS sees to that. For
     /// AWAKEN_DEFAULT_STREAM=trust.
     void trust_default_stream() noexcept { _default_stream_is_trusted.store(true, std::memory_order_relaxed); }
 
     // ---- calls that wait for all work of a device -------------------------------------------------------------------
-    // free, free_pinned, unregister_host, ipc_close, load_kernels and unload_kernels wait until everything is over that
-    // the process has given to the device, and a driver may keep all other threads from it meanwhile (see README.md).
-    // The program's work may itself wait for what the program does after the MPI call that it is in. So the layer makes
-    // such a call only where is_idle() has just answered yes, in a call of the program's: a thread that gives the
-    // device work is not in one.
+    // free, free_pinned, unregister_host, ipc_close, load_kernels and unload_kernels wait until the device has finished
+    // everything that the process gave to it. A driver may keep all other threads away from the device meanwhile (see
+    // README.md). The program's work on the device may in turn wait for something that the program does after the
+    // current MPI call. So the layer makes these calls only inside an MPI call of the program, right after is_idle()
+    // has answered yes. A thread inside such a call gives the device no work.
 
-    /// Whether everything is over that the process has given to `device`, -1: to any device that it uses. Asks again
-    /// for up to `patience` while it is not. "No" where that cannot be known. CUDA: 20 us (H100). HIP, and CUDA before
-    /// 12.5: up to a millisecond. Not to be asked often: a capture into a graph that is under way fails by the question
-    /// where it cannot be recognised (one of a non-blocking stream cannot).
+    /// Whether `device` has finished everything that the process gave to it. For -1 the question is about every device
+    /// that the process uses. Asks again for up to `patience` while the device is busy. The answer is "no" where nobody
+    /// can know. The question costs 20 us on CUDA (H100), and up to a millisecond on HIP and on CUDA before 12.5. Ask
+    /// rarely: the question makes a capture into a graph that is under way fail, where the runtime cannot recognise the
+    /// capture (it cannot recognise that of a non-blocking stream).
     [[nodiscard]] virtual bool is_idle(int device, std::chrono::microseconds patience = {}) noexcept;
-    /// The same where something of the caller's goes a slower way otherwise: with kPatience, unless that was in vain
-    /// the last time.
+    /// The same, for a caller that takes a slower way on "no". Waits up to kPatience, unless the last such wait was in
+    /// vain.
     [[nodiscard]] bool is_soon_idle(int device) noexcept {
         const bool idle =
             is_idle(device, _stays_busy.load(std::memory_order_relaxed) ? decltype(kPatience){} : kPatience);
         _stays_busy.store(!idle, std::memory_order_relaxed);
         return idle;
     }
-    /// Does that at once if `device` (-1: each one) is idle, else in a later call of do_deferred(): what makes one of
-    /// those calls for something that nobody uses any more. Left undone when the process ends.
+    /// Does `work` at once if `device` (-1: each one) is idle, else in a later call of do_deferred(). `work` makes one
+    /// of the calls above for something that nobody uses any more. It stays undone when the process ends.
     void when_idle(int device, std::function<void()> work) noexcept;
-    /// Does what was deferred, as far as it can be done now. Costs a load where there is nothing.
+    /// Does the deferred work, as far as that is possible now. Costs one load where nothing was deferred.
     void do_deferred(std::chrono::microseconds patience = {}) noexcept;
     void free_when_idle(void* pointer, int device) noexcept {
         if (pointer != nullptr) {
@@ -266,36 +272,36 @@ class Runtime {
 
     // ---- memory -----------------------------------------------------------------------------------------------------
     virtual Status allocate(int device, std::size_t bytes, void*& pointer) noexcept = 0;
-    /// Frees what allocate, allocate_managed or allocate_from_pool gave, after all work of its device; null is fine.
+    /// Frees memory from allocate, allocate_managed or allocate_from_pool, after all work of its device. Null is fine.
     virtual Status free(void* pointer) noexcept = 0;
-    /// Memory of the kinds that programs allocate and the layer does not. Managed: reachable at one address by the host
-    /// and all devices; `device` is where its context is. From the pool: the device's stream-ordered allocator
-    /// (cudaMallocAsync, hipMallocAsync), usable in every stream when the call returns. Both fail with kUnsupported
-    /// when the driver is too old to have them.
+    /// Memory of the kinds that programs allocate and the layer does not. Managed memory is reachable at one address by
+    /// the host and all devices; `device` is where its context is. Pool memory comes from the device's stream-ordered
+    /// allocator (cudaMallocAsync, hipMallocAsync) and is usable in every stream when the call returns. Both calls fail
+    /// with kUnsupported when the driver is too old to have them.
     virtual Status allocate_managed(int device, std::size_t bytes, void*& pointer) noexcept = 0;
     virtual Status allocate_from_pool(int device, std::size_t bytes, void*& pointer) noexcept = 0;
-    /// Moves managed memory to `device` in stream order, so that later accesses there do not fault. Optional to the
-    /// program's correctness; fails where a device cannot migrate pages on demand.
+    /// Moves managed memory to `device` in stream order, so that later accesses there do not fault. The program is
+    /// correct without this call. Fails where a device cannot migrate pages on demand.
     virtual Status prefetch(const void* pointer, std::size_t bytes, int device, StreamHandle stream) noexcept = 0;
     /// Page-locked host memory that all devices may reach.
     virtual Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept = 0;
     virtual Status free_pinned(void* pointer) noexcept = 0;
     /// Page-locks host memory that somebody else allocated (shared memory between processes), for copies and for
-    /// kernels. Fails where kernels would find the memory at another address than the CPU.
+    /// kernels. Fails where kernels would see the memory at another address than the CPU.
     virtual Status register_host(void* pointer, std::size_t bytes) noexcept = 0;
     virtual Status unregister_host(void* pointer) noexcept = 0;
 
     // ---- streams and events -----------------------------------------------------------------------------------------
-    /// `ordered_after_default`: the stream waits for work in the legacy default stream (a "blocking" stream), which is
-    /// what copies of user buffers need. Otherwise it is independent. Of the greatest priority: the few blocks of a
-    /// kernel that communicates must not wait until the many of a program's own kernel have all been started, or
-    /// nothing would overlap with it.
+    /// With `ordered_after_default` the stream waits for work in the legacy default stream (a "blocking" stream).
+    /// Copies of user buffers need such a stream. Otherwise the stream is independent. It has the greatest priority: a
+    /// communication kernel has few blocks, and these must not wait until all the blocks of a program's own kernel have
+    /// started. Otherwise no communication would overlap with that kernel.
     virtual Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept = 0;
     virtual Status destroy_stream(StreamHandle stream) noexcept = 0;
-    /// done is true when all work given to the stream so far is over. Asynchronous errors come out here.
+    /// `done` is true when the stream has finished all work given to it so far. This call reports asynchronous errors.
     virtual Status query_stream(StreamHandle stream, bool& done) noexcept = 0;
     virtual Status synchronize_stream(StreamHandle stream) noexcept = 0;
-    /// Timing is off: the cheapest kind of event.
+    /// Timing is off, which makes the cheapest kind of event.
     virtual Status create_event(int device, EventHandle& event) noexcept = 0;
     virtual Status destroy_event(EventHandle event) noexcept = 0;
     virtual Status record_event(EventHandle event, StreamHandle stream) noexcept = 0;
@@ -303,11 +309,12 @@ class Runtime {
     virtual Status stream_wait_event(StreamHandle stream, EventHandle event) noexcept = 0;
 
     // ---- copies -----------------------------------------------------------------------------------------------------
-    /// Any direction: host, pinned, managed, device of any GPU, memory opened by IPC. The runtime finds out what the
-    /// pointers are (unified addressing). Pageable host memory may make the call block until it was read.
+    /// Copies in any direction: host, pinned, managed, device of any GPU, memory opened by IPC. The runtime finds out
+    /// what the pointers are (unified addressing). With pageable host memory the call may block until the runtime has
+    /// read it.
     virtual Status copy(void* destination, const void* source, std::size_t bytes, StreamHandle stream) noexcept = 0;
-    /// Several copies, in any order among themselves, after what the stream was given before. Where the runtime takes
-    /// them in one call, each costs a fraction of a call of its own.
+    /// Starts several copies after the earlier work of the stream. Their order among themselves is open. Where the
+    /// runtime takes them in one call, each copy costs a fraction of a call of its own.
     virtual Status copy_batch(std::span<const Copy1D> copies, StreamHandle stream) noexcept {
         for (const Copy1D& each : copies) {
             if (const Status status = copy(each.destination, each.source, each.bytes, stream); !status.ok()) {
@@ -320,8 +327,8 @@ class Runtime {
     virtual Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept = 0;
 
     // ---- sharing between processes ----------------------------------------------------------------------------------
-    /// Handle of the whole allocation that holds `pointer`; `offset` receives where in it the pointer lies, counted
-    /// from what ipc_open returns in the other process.
+    /// Gives the handle of the whole allocation that holds `pointer`. `offset` receives the distance of `pointer` from
+    /// the address that ipc_open returns in the other process.
     virtual Status ipc_export(const void* pointer, IpcMemoryHandle& handle, std::size_t& offset) noexcept = 0;
     /// Maps memory of another process into this one for `device`. Fails in the exporting process itself.
     virtual Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept = 0;
@@ -330,7 +337,7 @@ class Runtime {
     // ---- kernels ----------------------------------------------------------------------------------------------------
     /// Compiles the text of a kernel (CUDA/HIP C++, extern "C" kernels) with the vendor's run-time compiler for
     /// `device` and loads it. `log` receives the compiler's messages. Fails with kUnsupported when there is no such
-    /// compiler, with kBusy where loading waits for the device's work and there is some.
+    /// compiler, and with kBusy where loading waits for the device's work and the device has some.
     virtual Status load_kernels(int device, const char* name, const char* source, ModuleHandle& module,
                                 std::string& log) = 0;
     virtual Status unload_kernels(ModuleHandle module) noexcept = 0;
@@ -357,28 +364,29 @@ class Runtime {
     std::chrono::steady_clock::time_point _deferred_until{};
 };
 
-/// The vendor whose driver this machine has, judged by device nodes (or AWAKEN_EMULATE) without loading anything; none
-/// when there is none. For questions that programs ask before they have loaded a GPU runtime.
+/// The vendor whose driver this machine has, or none. Judges by device nodes (or AWAKEN_EMULATE) and loads nothing.
+/// Answers questions that programs ask before they have loaded a GPU runtime.
 [[nodiscard]] Vendor expected_vendor() noexcept;
 
-/// True when this machine could have a GPU at all: a driver's device node exists, a GPU runtime is already loaded in
-/// this process, or the emulated driver was asked for (AWAKEN_EMULATE). When it is false and stays false, an MPI
-/// program needs no service from us, and is given none. Costs a few system calls; ask once.
+/// True when this machine could have a GPU at all: a driver's device node exists, this process has already loaded a GPU
+/// runtime, or the user asked for the emulated driver (AWAKEN_EMULATE). While this is false, an MPI program needs no
+/// service from us and gets none. Costs a few system calls; ask once.
 [[nodiscard]] bool driver_present() noexcept;
 
 /// The runtime that this process uses, or the none runtime as long as there is no other.
 ///
-/// With Choice::automatic a vendor's library is used only once the program itself has loaded it; a program may do so
-/// late, so this is asked again for each MPI call: while nothing was found it costs one look at the loader's counter of
-/// loaded objects (15 ns), afterwards one atomic load. Objects live as long as the process. With Choice::cuda or
-/// Choice::hip the library is loaded if need be, and initialised; not finding it is reported by `why_not`. That is for
-/// programs of our own.
+/// With Choice::automatic this process uses a vendor's library only once the program itself has loaded it. A program
+/// may load it late, so the layer calls this again for each MPI call. While nothing was found a call costs one look at
+/// the loader's counter of loaded objects (15 ns), afterwards one atomic load. Objects live as long as the process.
+/// With Choice::cuda or Choice::hip the call loads and initialises the library if need be, and `why_not` says why it
+/// was not found. That is for programs of our own.
 [[nodiscard]] Runtime& find(Choice choice, std::string* why_not = nullptr);
 
-/// The same for a program of somebody else's: of the chosen vendor, and nothing is initialised that the program has not
-/// initialised itself. Which devices it sees is decided then, by variables that it may set late, from its rank.
+/// The same for a program of somebody else's. Takes only the chosen vendor's runtime, and initialises nothing that the
+/// program has not initialised itself. Initialising decides which devices the program sees, by variables that the
+/// program may set late, from its rank.
 [[nodiscard]] Runtime& find_in_use(Choice choice, std::string* why_not = nullptr);
-/// Whether a library of the chosen vendor (cuda or hip) is loaded or can be, which is done.
+/// Whether a library of the chosen vendor (cuda or hip) is loaded. Loads it if need be.
 [[nodiscard]] bool can_be_loaded(Choice choice, std::string& why_not);
 
 /// The none runtime, e.g. for tests.

@@ -1,12 +1,12 @@
-// The HIP runtime (libamdhip64), versions 5, 6 and 7, told apart at run time.
+// The HIP runtime (libamdhip64), versions 5, 6 and 7. This file finds out the version at run time.
 //
-// Devices. HIP has no contexts to speak of: a thread has a current device, and resources belong to the device that was
-// current when they were made. Each call makes the device that it needs current and gives the caller's back.
+// Devices. HIP hardly has contexts. A thread has a current device, and a resource belongs to the device that was
+// current when it was made. Each call makes the device that it needs current and gives the caller's back.
 //
-// Errors. hipGetLastError() returns the outcome of the thread's last call up to HIP 6, of whatever kind, and its last
-// failure from HIP 7 on. So a failure of ours is cleared before we return, unless the program had a failure pending
-// already (then one stays pending). Up to HIP 6 any call of ours, like any call of anybody, ends the pending failure of
-// an earlier one: a program that wants it must ask before it calls MPI.
+// Errors. Up to HIP 6 hipGetLastError() returns the outcome of the thread's last call of whatever kind, and from HIP 7
+// on its last failure. So we clear a failure of ours before we return. If the program had a failure pending already,
+// one stays pending. Up to HIP 6 any call ends the pending failure of an earlier one, and so does any call of ours. A
+// program that wants that failure must ask before it calls MPI.
 #include <sys/types.h>
 
 #include <algorithm>
@@ -102,8 +102,7 @@ bool bind_functions(const DynamicLibrary& library, Functions& table, std::string
     return library.bind(slots, why_not);
 }
 
-// ---- the run-time compiler
-// -------------------------------------------------------------------------------------------
+// ---- the run-time compiler ------------------------------------------------------------------------------------------
 
 #define AWAKEN_HIPRTC_FUNCTIONS(X)                                                                         \
     X(version, "hiprtcVersion", true, int, int*, int*)                                                     \
@@ -122,8 +121,8 @@ constexpr const char* kNames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libam
 constexpr const char* kCompilerStem = "libhiprtc";
 constexpr const char* kCompilerFiles[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"};
 
-/// Where a compiler may lie, best first: loaded already; in the folder of the loaded runtime; inside the loaded runtime
-/// (HIP 5 up to 5.4); known to the loader.
+/// The places where a compiler may lie, best first: loaded already; in the folder of the loaded runtime; inside the
+/// loaded runtime (HIP 5 up to 5.4); known to the loader.
 std::vector<std::string> compiler_paths() {
     std::vector<std::string> loaded;
     std::vector<std::string> beside;
@@ -158,7 +157,7 @@ std::unique_ptr<RuntimeCompiler> make_compiler(std::string& why_not) {
         const DynamicLibrary library = DynamicLibrary::open({&path, 1}, reason);
         CompilerFunctions table;
         const FunctionSlot slots[] = {AWAKEN_HIPRTC_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
-        // A runtime without compiler functions in it is no error here: the next place may have them.
+        // A runtime without compiler functions is no error here: the next place may have them.
         if (library && library.bind(slots, reason)) {
             return std::make_unique<RuntimeCompiler>("HIPRTC", library.path(), table);
         }
@@ -168,8 +167,7 @@ std::unique_ptr<RuntimeCompiler> make_compiler(std::string& why_not) {
     return nullptr;
 }
 
-// ---- the runtime
-// -----------------------------------------------------------------------------------------------------
+// ---- the runtime ----------------------------------------------------------------------------------------------------
 
 class Hip final : public VendorRuntime {
   public:
@@ -275,7 +273,7 @@ class Hip final : public VendorRuntime {
         if (const Result code = architecture(device, full_architecture)) {
             return scope.end(code, "hipGetDeviceProperties");
         }
-        // "gfx90a:sramecc+:xnack-": the features after the name matter to the compiler only.
+        // "gfx90a:sramecc+:xnack-": only the compiler needs the features after the name.
         result.architecture = full_architecture.substr(0, full_architecture.find(':'));
         info = std::move(result);
         return {};
@@ -292,7 +290,7 @@ class Hip final : public VendorRuntime {
     }
 
     int device_to_use() noexcept override {
-        // Every thread has a current device, which is the first one until the thread says otherwise.
+        // Every thread has a current device. This is the first one until the thread chooses another.
         int current = 0;
         const int seen = _device_seen.load(std::memory_order_relaxed);
         return current_device(current).ok() && current > 0 ? current : seen >= 0 ? seen : 0;
@@ -432,7 +430,7 @@ class Hip final : public VendorRuntime {
             if (const Result code = _hip.memory_allocate_async(&result, bytes, nullptr)) {
                 return scope.end(code, "hipMallocAsync");
             }
-            // Other streams may use the memory only after the stream that it was allocated in has got there.
+            // Other streams may use the memory only after the stream of the allocation has executed it.
             if (const Result code = _hip.stream_synchronize(nullptr)) {
                 static_cast<void>(_hip.memory_free(result));
                 return scope.end(code, "hipStreamSynchronize");
@@ -482,8 +480,8 @@ class Hip final : public VendorRuntime {
                 _hip.host_register(pointer, bytes, hip_abi::kHostRegisterPortable | hip_abi::kHostRegisterMapped)) {
             return scope.end(code, "hipHostRegister");
         }
-        // Without shared virtual memory the GPU finds registered memory at an address of its own, which kernels of ours
-        // are not given.
+        // Without shared virtual memory the GPU sees registered memory at an address of its own. Our kernels do not get
+        // that address.
         void* for_kernels = nullptr;
         const Result code = _hip.host_device_pointer(&for_kernels, pointer, 0);
         if (code == kSuccess && for_kernels == pointer) {
@@ -628,8 +626,8 @@ class Hip final : public VendorRuntime {
             if (const Result code = _hip.memory_range(&base, &size, const_cast<void*>(pointer))) {
                 return scope.end(code, "hipMemGetAddressRange");
             }
-            // Always the base: some versions drop the offset of an interior pointer, others apply it in the other
-            // process.
+            // Always exports the base. Some versions drop the offset of an interior pointer, others apply it in the
+            // other process.
             hip_abi::IpcMemHandle result = {};
             if (const Result code = _hip.ipc_get(&result, base)) {
                 return scope.end(code, "hipIpcGetMemHandle");
@@ -706,16 +704,16 @@ class Hip final : public VendorRuntime {
     }
 
   private:
-    /// The surroundings of one call: the current device and the pending error are the caller's again when it ends.
+    /// The surroundings of one call. When it ends, the caller has its current device and pending error back.
     class Scope {
       public:
         explicit Scope(const Hip& hip) noexcept : _hip(hip) {
-            // Up to HIP 6 what was pending cannot outlive any call, so there is nothing to look at.
+            // Up to HIP 6 a pending failure cannot outlive any call, so there is nothing to look at.
             if (hip._major >= kFirstMajorWithStickyErrors) {
                 _pending = hip._hip.peek_error() != kSuccess;
             }
-            // While any thread of the program captures a stream into a graph, questions and allocations of others would
-            // make that capture fail, unless they are said to be harmless.
+            // While any thread of the program captures a stream into a graph, questions and allocations of other
+            // threads make that capture fail. They do not when the thread declares them harmless.
             if (hip._hip.exchange_capture_mode != nullptr) {
                 _relaxed = hip._hip.exchange_capture_mode(&_capture_mode) == kSuccess;
                 _failed = !_relaxed;
@@ -759,7 +757,7 @@ class Hip final : public VendorRuntime {
         }
 
         [[nodiscard]] const Status& status() const noexcept { return _status; }
-        /// A call failed as it was expected to.
+        /// A call failed, as expected.
         void note_failure() noexcept { _failed = true; }
         Status end(Result code, const char* call) noexcept {
             if (code != kSuccess) {
@@ -769,7 +767,7 @@ class Hip final : public VendorRuntime {
         }
         /// For queries: "not ready" is an answer.
         Status answer(Result code, const char* call, bool& done) noexcept {
-            // A capture by the program keeps the runtime from looking; that says nothing about our work.
+            // A capture by the program keeps the runtime from looking. That says nothing about our work.
             if (code == hip_abi::kErrorNotReady || code == hip_abi::kErrorCaptureUnsupported ||
                 code == hip_abi::kErrorCaptureImplicit) {
                 _failed = true;
@@ -788,7 +786,7 @@ class Hip final : public VendorRuntime {
         const Hip& _hip;
         Status _status;
         int _caller_device = -1;
-        int _capture_mode = hip_abi::kCaptureModeRelaxed;  ///< and then the caller's
+        int _capture_mode = hip_abi::kCaptureModeRelaxed;  ///< while the object lives: the caller's mode
         bool _relaxed = false;
         bool _pending = false;
         bool _failed = false;
@@ -801,8 +799,8 @@ class Hip final : public VendorRuntime {
         return scope.status().ok() ? work(scope) : scope.status();
     }
 
-    /// HIP says nothing of a reset but that it no longer knows the streams and events of before, and those that it is
-    /// given here are all ours.
+    /// HIP reports a reset only by no longer knowing the streams and events of before. All those that HIP gets here are
+    /// ours.
     Status outcome(Result code, const char* call) const noexcept {
         if (code == kSuccess) {
             return {};
@@ -827,7 +825,7 @@ class Hip final : public VendorRuntime {
         return std::to_string(hip_abi::major_version(version)) + "." + std::to_string(hip_abi::minor_version(version));
     }
 
-    /// What the pointer is, in this version's numbers. False for memory that the runtime does not know.
+    /// The kind of the pointer's memory, in this version's numbers. False for memory that the runtime does not know.
     bool decode(const hip_abi::PointerAttributes& attributes, MemoryKind& kind) const noexcept {
         if (attributes.is_managed != 0) {
             kind = MemoryKind::managed;
@@ -876,14 +874,14 @@ class Hip final : public VendorRuntime {
         hip_abi::PointerAttributes attributes = {};
         attributes.device = -1;
         if (_hip.pointer_attributes(&attributes, pointer) != kSuccess) {
-            scope.note_failure();  // HIP 5 says so of memory that it does not know
+            scope.note_failure();  // HIP 5 reports memory that it does not know in this way
             return info;
         }
         MemoryKind kind = MemoryKind::host;
         if (!decode(attributes, kind)) {
             return info;
         }
-        // Registered memory that kernels find at another address is ordinary memory to us, see register_host().
+        // Registered memory that kernels see at another address counts as ordinary memory, see register_host().
         if (kind == MemoryKind::pinned && attributes.device_pointer != nullptr &&
             attributes.device_pointer != pointer) {
             return info;
@@ -905,8 +903,7 @@ class Hip final : public VendorRuntime {
         if (info.device >= 0 && _device_seen.load(std::memory_order_relaxed) < 0) {
             _device_seen.store(info.device, std::memory_order_relaxed);
         }
-        // An identity is 32 or 64 bits wide, depending on the version; on a little-endian machine a zeroed word reads
-        // both.
+        // An identity has 32 or 64 bits, depending on the version. On a little-endian machine a zeroed word reads both.
         std::uint64_t id = 0;
         if (pointer_attribute(&id, hip_abi::kPointerBufferId, pointer, scope)) {
             info.id = id;
@@ -915,10 +912,11 @@ class Hip final : public VendorRuntime {
         return info;
     }
 
-    /// Whether the program has used HIP. Each of HIP's own calls initialises it, and with that reads the variables that
-    /// say which devices are visible, which a program may set after it has asked MPI for its rank. HSA, which HIP
-    /// initialises first, says so of itself and stays as it is. (Whether /dev/kfd is open would tell as well, but takes
-    /// a look through all open files at each MPI call.) A HIP without HSA of its own is taken for initialised.
+    /// Whether the program has used HIP. Any call of HIP initialises it, and then HIP reads the variables that say
+    /// which devices are visible. A program may set these after it has asked MPI for its rank. HIP initialises HSA
+    /// first. HSA tells whether it is initialised, and the question does not change that. (Whether /dev/kfd is open
+    /// would tell as well, but takes a look through all open files at each MPI call.) A HIP without HSA of its own
+    /// counts as initialised.
     [[nodiscard]] bool is_initialised() const noexcept {
         if (_hip.hsa_information == nullptr) {
             return true;
@@ -953,7 +951,7 @@ class Hip final : public VendorRuntime {
 
     /// gcnArchName, with features: "gfx90a:sramecc+:xnack-".
     Result architecture(int device, std::string& text) const {
-        // The structure has grown before: leave it room to do so again.
+        // The structure has grown before. Leave room for more.
         constexpr std::size_t kRoom = 4 * hip_abi::DevicePropertiesR0600::kSize;
         static_assert(kRoom > hip_abi::DeviceProperties::kSize);
         alignas(std::max_align_t) std::array<char, kRoom> properties = {};
@@ -1002,7 +1000,8 @@ class Hip final : public VendorRuntime {
             log += why_not;
             return {kUnsupported, "hiprtcCreateProgram", "there is no run-time compiler (libhiprtc)"};
         }
-        // Rounded as the CPU rounds: a product that is fused into the sum behind it differs in the last digit.
+        // The GPU rounds as the CPU does. Otherwise it may fuse a product into the sum behind it, which differs in the
+        // last digit.
         const std::string options[] = {"--offload-arch=" + machine, "-std=c++17", "-O3", "-ffp-contract=off"};
         const std::string_view parts[] = {source,     options[0], options[1],
                                           options[2], options[3], compiler_in_use->identity()};
@@ -1034,8 +1033,8 @@ class Hip final : public VendorRuntime {
     int _version = 0;
     int _major = 0;
     mutable std::atomic<bool> _knows_ipc_capable{true};
-    mutable std::atomic<std::uint64_t> _used{0};  ///< devices that something was done on, as bits
-    mutable std::atomic<int> _device_seen{-1};    ///< where memory of the program's was seen first
+    mutable std::atomic<std::uint64_t> _used{0};  ///< devices that the layer has worked on, as bits
+    mutable std::atomic<int> _device_seen{-1};    ///< the device that memory of the program was first seen on
 
     std::mutex _compiler_mutex;
     std::unique_ptr<RuntimeCompiler> _compiler;

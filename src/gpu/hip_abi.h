@@ -1,5 +1,5 @@
-// The binary interface of the HIP runtime: the numbers and layouts of hip_runtime_api.h that hip.cpp relies on, so that
-// no ROCm is needed to build. tests/unit/gpu_hip_abi.cpp compares them with the real header where one is installed.
+// The binary interface of the HIP runtime: the numbers and layouts of hip_runtime_api.h that hip.cpp relies on. With
+// them the build needs no ROCm. tests/unit/gpu_hip_abi.cpp compares them with the real header where one is installed.
 #pragma once
 
 #include <cstddef>
@@ -70,11 +70,11 @@ inline constexpr unsigned kHostMallocMapped = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterMapped = 2;
 
-/// hipIpcMemLazyEnablePeerAccess, the one value that hipIpcOpenMemHandle accepts, was 0 in early HIP 5 and became 1.
+/// hipIpcMemLazyEnablePeerAccess, the one value that hipIpcOpenMemHandle accepts. It was 0 in early HIP 5 and became 1.
 inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 inline constexpr unsigned kIpcLazyEnablePeerAccessEarly = 0;
 
-/// Of the HSA runtime beneath HIP, whose functions answer so as long as nobody has initialised it.
+/// The HSA runtime beneath HIP: its functions answer so as long as nobody has initialised it.
 inline constexpr int kHsaErrorNotInitialised = 0x100B;
 inline constexpr int kHsaSystemInfoVersionMajor = 0;  ///< 16 bits wide
 
@@ -85,8 +85,8 @@ struct IpcMemHandle {
     unsigned char bytes[64];
 };
 
-/// hipDeviceProp_t is only read for gcnArchName, which no attribute tells. Two layouts: that of hipGetDeviceProperties,
-/// and that of hipGetDevicePropertiesR0600, which HIP 6 introduced.
+/// We read hipDeviceProp_t only for gcnArchName, which no attribute gives. There are two layouts: that of
+/// hipGetDeviceProperties, and that of hipGetDevicePropertiesR0600, which HIP 6 introduced.
 struct DeviceProperties {
     static constexpr std::size_t kSize = 792;
     static constexpr std::size_t kArchitectureOffset = 396;

@@ -9,8 +9,8 @@
 namespace awaken::gpu {
 
 /// A direct-mapped cache from an allocation's identity to one mark. Looking up is one load. Identities that fall on the
-/// same place displace each other, so a mark may be forgotten but is never wrong: what it stands for is then done
-/// again.
+/// same place displace each other. So the table may forget a mark, but a mark is never wrong. The caller then repeats
+/// the work that the mark stood for.
 class IdentityTable {
   public:
     enum class Mark : std::uint8_t { absent, set, refused };

@@ -11,9 +11,9 @@ namespace awaken::gpu {
 
 namespace {
 
-/// What a thread needs to start and to come back, on a machine that is not overloaded.
+/// The time that a thread needs to start and to come back, on a machine that is not overloaded.
 constexpr std::chrono::microseconds kLeast{1000};
-/// While a device is busy it is asked again after so long.
+/// While a device is busy, we ask it again after this long.
 constexpr std::chrono::milliseconds kBetweenTries{100};
 
 }  // namespace
@@ -35,7 +35,7 @@ bool IdleProbe::ask(const int device, const std::function<void()>& wait,
                 return false;
             }
         }
-        // The answer to an earlier question is of no use: the device may have been given work since.
+        // The answer to an earlier question is useless: the device may have got work since.
         known = std::make_shared<Question>();
         std::thread thread = start_own_thread([question = known, wait] {
             wait();
@@ -64,7 +64,7 @@ bool IdleProbe::ask(const int device, const std::function<void()>& wait,
 }
 
 bool Runtime::is_idle(int /*device*/, std::chrono::microseconds /*patience*/) noexcept {
-    return true;  // one that is given no work
+    return true;  // for a runtime whose devices get no work
 }
 
 void Runtime::when_idle(const int device, std::function<void()> work) noexcept {
@@ -77,7 +77,7 @@ void Runtime::when_idle(const int device, std::function<void()> work) noexcept {
         _deferred.push_back({device, std::move(work)});
         _deferred_count.store(_deferred.size(), std::memory_order_relaxed);
     } catch (const std::bad_alloc&) {
-        // Without room to remember it, it is left undone.
+        // There is no room to remember the work, so it stays undone.
     }
 }
 
@@ -87,7 +87,7 @@ void Runtime::do_deferred(const std::chrono::microseconds patience) noexcept {
     }
     const std::unique_lock lock(_deferred_mutex, std::try_to_lock);
     if (!lock.owns_lock()) {
-        return;  // somebody is at it
+        return;  // another thread is doing it
     }
     const auto now_is = std::chrono::steady_clock::now();
     if (patience == std::chrono::microseconds{} && now_is < _deferred_until) {

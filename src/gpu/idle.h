@@ -1,4 +1,4 @@
-// Whether a device is idle, for runtimes that can only be told to wait until it is.
+// Whether a device is idle, for runtimes that only offer to wait until it is.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,12 @@
 
 namespace awaken::gpu {
 
-/// Waits in a thread of its own, which nobody has to wait for: a runtime without a question (HIP; CUDA before 12.5)
-/// lets other threads work meanwhile, unlike in the calls that this is asked for.
+/// Waits in a thread of its own, which nobody has to wait for. A runtime without a question (HIP; CUDA before 12.5)
+/// lets other threads work during this wait. It does not do so in the calls before which the layer asks.
 class IdleProbe {
   public:
-    /// Calls `wait`, which returns when `device` is idle. False when it has not returned in time, or when one of before
-    /// still waits. Thread-safe; what `wait` uses lives as long as the process.
+    /// Calls `wait`, which returns when `device` is idle. Returns false when `wait` has not returned in time, or when
+    /// an earlier one still waits. Thread-safe. Everything that `wait` uses lives as long as the process.
     [[nodiscard]] bool ask(int device, const std::function<void()>& wait, std::chrono::microseconds patience) noexcept;
 
   private:

@@ -1,4 +1,4 @@
-// No GPU: every pointer is host memory, and what needs a device fails saying so.
+// No GPU: every pointer is host memory, and each call that needs a device fails and says so.
 #include "gpu/gpu.h"
 
 namespace awaken::gpu {
@@ -87,7 +87,7 @@ class None final : public Runtime {
 }  // namespace
 
 Runtime& none() noexcept {
-    // Leaked, as every runtime: other static objects may ask for it while they are destroyed.
+    // Leaked, as every runtime: other static objects may use it while they are destroyed.
     static None* const runtime = new None;
     return *runtime;
 }

@@ -18,10 +18,11 @@
 namespace awaken::gpu {
 namespace {
 
-/// Two hashes with different starts name a cache entry, one guards its bytes.
+/// Two hashes with different starts name a cache entry. One hash guards its bytes.
 constexpr std::uint64_t kOtherStart = 0x9ae16a3b2f90404fULL;
 
-/// The head of a cache file. The key is repeated so that a renamed or mixed-up file is not taken for another's.
+/// The head of a cache file. It repeats the key, so that the cache does not take a renamed or mixed-up file for another
+/// one.
 struct FileHead {
     char magic[8];
     char key[32];
@@ -80,7 +81,7 @@ bool write_exactly(int file, const void* source, std::size_t bytes) noexcept {
     return true;
 }
 
-/// Ours alone: no other user can have written it.
+/// True when the file is ours alone: no other user can have written it.
 bool trusted(int file, mode_t kind) noexcept {
     struct stat status = {};
     return ::fstat(file, &status) == 0 && (status.st_mode & S_IFMT) == kind && status.st_uid == ::geteuid() &&
@@ -88,7 +89,7 @@ bool trusted(int file, mode_t kind) noexcept {
 }
 
 std::string user_cache_directory() {
-    // Values from the environment are used only when absolute (as the XDG specification asks) and never in set-uid
+    // We use values from the environment only when absolute (as the XDG specification asks) and never in set-uid
     // programs.
     if (const char* const cache = ::secure_getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
         return std::string(cache) + "/awaken/kernels";
@@ -99,7 +100,8 @@ std::string user_cache_directory() {
     return {};
 }
 
-/// With at most the last two of its parents (~/.cache/awaken): a HOME that is not there is not made.
+/// Makes the directory and at most the last two of its parents (~/.cache/awaken). Does not make a HOME that does not
+/// exist.
 bool make_directories(const std::string& path) {
     constexpr int kParents = 2;
     std::size_t ends[kParents + 1] = {path.size()};
@@ -158,7 +160,7 @@ RuntimeCompiler::Result RuntimeCompiler::compile(const char* name, const char* s
     }
     const int compiled = _functions.compile(program, static_cast<int>(texts.size()), texts.data());
 
-    // The log is worth having in either case, and failing to get it is no reason to fail.
+    // The log is useful in either case. Failing to get it is no reason to fail.
     std::size_t bytes = 0;
     if (_functions.log_size(program, &bytes) == 0 && bytes > 1) {
         std::string text(bytes, '\0');
@@ -191,7 +193,7 @@ std::string KernelCache::key(std::span<const std::string_view> parts) {
     Fnv1a first;
     Fnv1a second(kOtherStart);
     for (const std::string_view part : parts) {
-        // The length goes in too, so that moving a boundary between parts makes another key.
+        // The length is part of the key, so that moving a boundary between parts makes another key.
         const std::string length = std::to_string(part.size()) + ":";
         first.add(length).add(part);
         second.add(length).add(part);
@@ -225,7 +227,7 @@ bool KernelCache::load(const std::string& key, std::string& code) const {
     if (!directory.ok()) {
         return false;
     }
-    // O_NONBLOCK: a pipe in the file's place must not make us wait before it is recognised.
+    // O_NONBLOCK: a pipe in the file's place must not make us wait before we recognise it.
     const FileDescriptor file(
         ::openat(directory.number(), (key + ".bin").c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (!file.ok() || !trusted(file.number(), S_IFREG)) {

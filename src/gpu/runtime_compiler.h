@@ -1,5 +1,5 @@
-// Run-time compilers (NVRTC, HIPRTC) have the same calls under different names; this is their common part, and the
-// cache of what they produced.
+// Run-time compilers (NVRTC, HIPRTC) have the same calls under different names. This is their common part, and the
+// cache of the code that they produced.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace awaken::gpu {
 
-/// The functions of a run-time compiler. Results are the vendor's numbers, 0 is success.
+/// The functions of a run-time compiler. Results are the vendor's numbers; 0 is success.
 struct CompilerFunctions {
     using Program = void*;
     int (*version)(int* major, int* minor) = nullptr;
@@ -31,7 +31,7 @@ struct CompilerFunctions {
 
 class RuntimeCompiler {
   public:
-    /// `title` e.g. "NVRTC", for messages; `path` of the library.
+    /// `title`, such as "NVRTC", is for messages. `path` is that of the library.
     RuntimeCompiler(const char* title, std::string path, const CompilerFunctions& functions);
 
     enum class Output : std::uint8_t { machine_code, portable_code };
@@ -42,8 +42,8 @@ class RuntimeCompiler {
         [[nodiscard]] bool ok() const noexcept { return code == 0; }
     };
 
-    /// Compiles `source` (`name` appears in messages). `log` receives the compiler's messages, also on success. The
-    /// compiler is entered by one thread at a time: not all versions are thread-safe.
+    /// Compiles `source` (`name` appears in messages). `log` receives the compiler's messages, also on success. One
+    /// thread at a time enters the compiler: not all versions are thread-safe.
     Result compile(const char* name, const char* source, std::span<const std::string> options, Output output,
                    std::string& code, std::string& log) const;
 
@@ -59,30 +59,30 @@ class RuntimeCompiler {
 
 /// Compiled kernels on disk, so that only the first run on a machine waits for the compiler.
 ///
-/// The directory is $XDG_CACHE_HOME/awaken/kernels or ~/.cache/awaken/kernels with mode 0700. It is used only when it
-/// belongs to the user and nobody else can write to it; the same holds for each file. A file is written under another
-/// name and renamed, so readers see all or nothing; a file that is damaged all the same is treated as absent. Without a
-/// usable directory nothing is cached and nothing fails.
+/// The directory is $XDG_CACHE_HOME/awaken/kernels or ~/.cache/awaken/kernels with mode 0700. The cache uses it only
+/// when it belongs to the user and nobody else can write to it; the same holds for each file. The cache writes a file
+/// under another name and renames it, so readers see all or nothing. A file that is damaged all the same counts as
+/// absent. Without a usable directory the cache keeps nothing, and nothing fails.
 class KernelCache {
   public:
     /// The user's cache.
     KernelCache();
-    /// A cache in `directory`, which is created if need be (its parents too).
+    /// A cache in `directory`. Creates it and its parents if need be.
     explicit KernelCache(std::string directory);
 
-    /// The key of what `parts` (source, options, architecture, compiler) produce: 32 hexadecimal digits.
+    /// The key of the code that `parts` (source, options, architecture, compiler) produce: 32 hexadecimal digits.
     [[nodiscard]] static std::string key(std::span<const std::string_view> parts);
 
-    /// True and `code` when the cache holds `key`.
+    /// True, with the cached code in `code`, when the cache holds `key`.
     [[nodiscard]] bool load(const std::string& key, std::string& code) const;
-    /// Failing (disk full, read-only home) is silent: the next run compiles again.
+    /// A failure (disk full, read-only home) is silent: the next run compiles again.
     void store(const std::string& key, std::string_view code) const;
 
     /// Empty when there is none.
     [[nodiscard]] const std::string& directory() const noexcept { return _directory; }
 
   private:
-    /// File descriptor of the directory, or -1 when it is not to be trusted.
+    /// File descriptor of the directory, or -1 when it cannot be trusted.
     [[nodiscard]] int open_directory(bool create) const;
 
     std::string _directory;

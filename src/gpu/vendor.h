@@ -1,4 +1,4 @@
-// What a vendor's file offers to find.cpp and to the tests. Internal to src/gpu.
+// The interface of a vendor's file for find.cpp and the tests. Internal to src/gpu.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,18 @@
 
 namespace awaken::gpu {
 
-/// How far the program has got with a runtime that is loaded.
+/// How far the program has got with a loaded runtime.
 enum class Readiness : std::uint8_t {
     ready,            ///< initialised, at least one device
-    not_initialised,  ///< loaded only; may become ready at any time without anything else being loaded
-    no_device         ///< will not become ready as it is
+    not_initialised,  ///< loaded only; may become ready at any time, without a further library being loaded
+    no_device         ///< will not become ready as things stand
 };
 
 /// A runtime as find() sees it.
 class VendorRuntime : public Runtime {
   public:
-    /// Until this has answered `ready` the runtime is handed to nobody. `initialise`: initialise the runtime for the
-    /// program (the user chose it) instead of waiting for the program to do so. `why_not` may be null. Calls that
+    /// Nobody gets the runtime until this has answered `ready`. With `initialise` the call initialises the runtime for
+    /// the program (the user chose it). Otherwise it waits for the program to do so. `why_not` may be null. Calls that
     /// answer `ready` must not run at the same time as others.
     virtual Readiness prepare(bool initialise, std::string* why_not) = 0;
 
@@ -46,12 +46,12 @@ class VendorRuntime : public Runtime {
     DefaultStreams _default_streams{*this};
 };
 
-/// One vendor: how its library is recognised and made into a runtime.
+/// One vendor: how find.cpp recognises its library and makes a runtime of it.
 struct VendorLibrary {
     Vendor vendor;
     const char* title;  ///< for messages: "CUDA driver"
     const char* stem;   ///< file name without version: "libcuda"
-    /// What to open, in this order, when the user asks for it and the program has not loaded it.
+    /// The names to open, in this order, when the user asks for the vendor and the program has not loaded its library.
     std::span<const char* const> names;
     /// Null when required functions are missing; `why_not` says which.
     std::unique_ptr<VendorRuntime> (*make)(DynamicLibrary library, std::string& why_not);

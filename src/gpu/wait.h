@@ -5,8 +5,8 @@
 
 namespace awaken::gpu {
 
-/// Calls `query` until it answers something else than `not_ready`, and returns that. Yields the processor between
-/// rounds once the answer is a while in coming, because ranks often share cores with other ranks.
+/// Calls `query` until it answers something else than `not_ready`, and returns that answer. Yields the processor
+/// between calls once the answer takes a while, because ranks often share cores with other ranks.
 template <typename Query>
 int poll_until_over(const Query& query, int not_ready) noexcept {
     constexpr int kEagerRounds = 64;

@@ -24,7 +24,7 @@ constexpr int kSmallestClass = -1, kLargestClass = 64;
 constexpr std::size_t kClasses = static_cast<std::size_t>(kLargestClass - kSmallestClass + 1);
 constexpr std::string_view kLedgerHead = "awaken-ledger 1\n";
 
-/// Counters of other ranks come from outside: they may be anything, and a sum that wrapped would be a lie.
+/// Counters of other ranks come from outside and may be anything. A sum that wrapped would be a lie.
 std::uint64_t saturating_sum(const std::uint64_t a, const std::uint64_t b) noexcept {
     return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
 }
@@ -115,7 +115,7 @@ std::string quoted(const std::string_view text) {
     return result + '"';
 }
 
-/// For one field of a ledger's line: no white space, no control characters, never empty.
+/// Makes text fit for one field of a ledger's line: no white space, no control characters, never empty.
 std::string field(const std::string_view text) {
     std::string result = "=";
     for (const char character : text) {
@@ -136,7 +136,7 @@ std::string field(const std::string_view text) {
                 "make sure that all ranks run the same version of Awaken; report it if they do");
 }
 
-/// Tells a text that was cut or changed on its way.
+/// Detects a text that was cut or changed on its way.
 std::uint64_t checksum(const std::string_view text) noexcept {
     return Fnv1a().add(text).value();
 }
@@ -207,8 +207,7 @@ class Fields {
     bool _at_end = false;
 };
 
-// ---- the table of the text form
-// ---------------------------------------------------------------------------------------
+// ---- the table of the text form -------------------------------------------------------------------------------------
 
 /// Columns of text; the first `left` ones are aligned to the left, the others to the right.
 class TextTable {
@@ -250,7 +249,7 @@ class TextTable {
     std::vector<std::vector<std::string>> _rows;
 };
 
-/// For whoever sees the word in a table for the first time; docs/report.md says more.
+/// For readers who see the word in a table for the first time. docs/report.md says more.
 const char* meaning(const Path path) noexcept {
     switch (path) {
         case Path::native:
@@ -275,7 +274,7 @@ const char* meaning(const Path path) noexcept {
     return "";
 }
 
-/// Of the families that the table of collectives knows, in all their forms.
+/// True for the families that the table of collectives knows, in all their forms.
 bool is_collective(std::string_view function) noexcept {
     constexpr std::string_view kPrefix = "MPI_";
     constexpr std::array<std::string_view, 9> kFamilies = {"allreduce", "reduce",   "bcast", "gather", "scatter",
@@ -285,7 +284,7 @@ bool is_collective(std::string_view function) noexcept {
     }
     function.remove_prefix(kPrefix.size());
     if (function.starts_with('I')) {
-        function.remove_prefix(1);  // nonblocking, and begins with a small letter behind it
+        function.remove_prefix(1);  // a nonblocking form: a small letter follows the prefix
     }
     return std::any_of(kFamilies.begin(), kFamilies.end(), [function](const std::string_view family) {
         return !function.empty() && (function.front() | 0x20) == family.front() &&
@@ -347,7 +346,7 @@ struct Ledger::Function {
         }
     }
 
-    /// Rows are made when a path is first taken: most functions only ever take one.
+    /// A row is made when the function first takes the path: most functions only ever take one.
     Row& row(const Path path) {
         std::atomic<Row*>& slot = rows[static_cast<std::size_t>(path)];
         Row* found = slot.load(std::memory_order_acquire);
@@ -611,7 +610,7 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
         text += table.text();
     }
 
-    // Of interest where the table has chosen something: the MPI does collectives on host memory alone.
+    // The table matters only where it has chosen something: the MPI does collectives on host memory alone.
     const bool chosen = std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
         return std::get<Path>(entry.first) != Path::native && is_collective(std::get<std::string>(entry.first));
     });

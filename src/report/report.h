@@ -1,4 +1,5 @@
-// What was done and how: calls, bytes and time per MPI function, path and size class; each fallback with its reason.
+// What the layer did and how: calls, bytes and time per MPI function, path and size class, and each fallback with its
+// reason.
 #pragma once
 
 #include <atomic>
@@ -12,14 +13,15 @@
 
 namespace awaken::report {
 
-/// How the bytes of a call travelled, better ways first: of several, the last is the one that is reported.
+/// How the bytes of a call travelled, better ways first. When a call takes several ways, the report names the last of
+/// them in this order.
 enum class Path : std::uint8_t {
     native,        ///< nothing to do: all buffers were host memory
     direct,        ///< read from the other process's own memory
     ccl,           ///< by NCCL or RCCL
     copied,        ///< through a copy that waited for its receiver, in exported device memory or shared host memory
     ring,          ///< through chunks of host memory that both processes share
-    pipelined,     ///< through the MPI in chunks, copied on both sides meanwhile
+    pipelined,     ///< through the MPI in fragments, which both sides copy meanwhile
     staged,        ///< copied through pinned host memory
     staged_large,  ///< copied through ordinary host memory because the pinned pool was full
     refused        ///< ended with an error of ours
@@ -33,14 +35,16 @@ struct Identity {
     int size = 0;   ///< ranks of the job; 0: not known
     std::string host;
     std::string mpi_library;      ///< path
-    bool mpi_was_chosen = false;  ///< by us, since the program had loaded none
+    bool mpi_was_chosen = false;  ///< we chose it, since the program had loaded none
     std::string mpi_version;      ///< first line of MPI_Get_library_version
     std::string abi;              ///< "MPICH", "Open MPI", "MPI-5"
     std::string gpu;              ///< Versions::description, or why there is none
-    std::string native_gpu;       ///< whether the MPI takes device memory by itself, and who says so; empty: not asked
+    std::string native_gpu;       ///< whether the MPI takes device memory by itself, and the source of that answer;
+                                  ///< empty: not asked
     std::vector<std::string> devices;
-    std::vector<std::string> notes;        ///< settings that had no part, and why
-    std::vector<std::string> collectives;  ///< rows of the table that chooses how they are done; empty: not used
+    std::vector<std::string> notes;        ///< settings that had no effect, and why
+    std::vector<std::string> collectives;  ///< rows of the table that chooses the algorithms of collectives; empty: not
+                                           ///< used
 };
 
 /// Size classes are powers of two: the class of n bytes is the k (0 to 64) of the smallest 2^k >= n; 0 bytes has its
@@ -53,8 +57,8 @@ struct Entry {
     std::uint64_t nanoseconds = 0;
 };
 
-/// One per process. Thread-safe. Adding costs a look-up without a lock and three relaxed atomic additions, so that it
-/// may be done in each call.
+/// One per process. Thread-safe. Each call may add to it: adding costs a look-up without a lock and three relaxed
+/// atomic additions.
 class Ledger {
   public:
     Ledger();
@@ -62,8 +66,8 @@ class Ledger {
     Ledger(const Ledger&) = delete;
     Ledger& operator=(const Ledger&) = delete;
 
-    /// `function`: a string literal ("MPI_Send"); its address is the key of the look-up. Calls with the same text at
-    /// different addresses are reported as one.
+    /// `function` is a string literal ("MPI_Send"). Its address is the key of the look-up. The report joins calls with
+    /// the same text at different addresses.
     void add(const char* function, Path path, std::uint64_t bytes, std::uint64_t nanoseconds);
     /// `reason`: one line, e.g. "pinned pool of 64 MiB full".
     void add_fallback(const char* function, const std::string& reason);
@@ -72,9 +76,9 @@ class Ledger {
     [[nodiscard]] std::map<Key, Entry> entries() const;
     [[nodiscard]] std::map<std::pair<std::string, std::string>, std::uint64_t> fallbacks() const;
 
-    /// Plain-text and binary form for collecting the ledgers of all ranks at rank 0.
+    /// The ledger as text, in which rank 0 collects the ledgers of all ranks.
     [[nodiscard]] std::string serialise() const;
-    /// Adds another rank's ledger to this one. Throws awaken::Error on a damaged text; nothing is added then.
+    /// Adds another rank's ledger to this one. Throws awaken::Error on a damaged text, and then adds nothing.
     void merge(const std::string& serialised);
 
   private:
@@ -85,7 +89,7 @@ class Ledger {
     std::atomic<Table*> _table;
     mutable std::mutex _mutex;  ///< for everything below and for adding to the table
     std::vector<std::unique_ptr<Table>>
-        _tables;  ///< the one in use and its smaller predecessors, which may have readers
+        _tables;  ///< the one in use and its smaller predecessors, which may still have readers
     std::vector<std::unique_ptr<Function>> _functions;
     std::map<Key, Entry> _merged;  ///< of other ranks
     std::map<std::pair<std::string, std::string>, std::uint64_t> _fallbacks;

@@ -1,4 +1,4 @@
-// Process-wide totals per path, cheap enough to be kept always: they answer awaken_get_statistics.
+// Process-wide totals per path, for awaken_get_statistics. They are cheap enough to be kept always.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct Totals {
 };
 
 inline Totals totals;
-/// This process's account was printed, or handed to the rank that prints those of all.
+/// This process has printed its account, or handed it to the rank that prints those of all.
 inline std::atomic<bool> given{false};
 inline thread_local Path last_path = Path::native;
 

@@ -42,12 +42,12 @@ bool make_one(const std::string& path) {
     fail("cannot make the folder", path);
 }
 
-/// Of two runs that begin at the same time only one makes this file, which is there until the run has written its own.
-/// It says which process that is, and for people on which host: a run that is killed leaves it behind.
+/// Of two runs that begin at the same time only one makes this file. The file is there until the run has written its
+/// own files. It names the process and, for people, the host: a run that is killed leaves the file behind.
 constexpr const char* kClaim = "/.awaken-trace-of-a-run";
 
-/// Where process numbers are those of this process: the running kernel and the namespace. Empty where that cannot be
-/// told.
+/// Names the set of processes that this process's numbers belong to: the running kernel and the namespace. Empty where
+/// that cannot be found out.
 std::string where_processes_are() {
     struct stat processes{};
     const std::string kernel = clock_name();
@@ -56,7 +56,7 @@ std::string where_processes_are() {
                : kernel + "," + std::to_string(processes.st_ino) + " ";
 }
 
-/// Whether the claim is that of a process which is known to be gone. One on another host may be running.
+/// Whether the claim belongs to a process that is known to be gone. A process on another host may be running.
 bool is_abandoned(const std::string& claim) {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(claim.c_str(), "r"), std::fclose);
     const std::string here = where_processes_are();
@@ -71,7 +71,7 @@ bool is_abandoned(const std::string& claim) {
            process > 0 && kill(process, 0) != 0 && errno == ESRCH;
 }
 
-/// Without what would spoil a line of text.
+/// The host's name, without characters that would spoil a line of text.
 std::string host_name() {
     std::array<char, 65> name{};
     if (gethostname(name.data(), name.size() - 1) != 0) {
@@ -150,7 +150,7 @@ std::string claimed_by(const std::string& folder) {
     if (file == nullptr || std::fgets(line.data(), line.size(), file.get()) == nullptr) {
         return {};
     }
-    // "KERNEL,NAMESPACE PROCESS HOST"; the first is missing where it could not be told, the last in older files.
+    // "KERNEL,NAMESPACE PROCESS HOST". The first is missing where it was not known, the last in older files.
     std::array<char, 65> host{};
     int process = 0;
     const char* const space = std::strchr(line.data(), ' ');

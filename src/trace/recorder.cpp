@@ -9,7 +9,7 @@ namespace awaken::trace {
 
 namespace {
 
-/// Events of a thread's first chunk, and of its largest: a thread that says little takes little.
+/// Events of a thread's first chunk, and of its largest. So a thread with few events takes little memory.
 constexpr std::size_t kFirstChunk = 64, kLargestChunk = 4096;
 
 struct Hash {
@@ -44,7 +44,7 @@ struct Recorder::Track {
     std::atomic<std::uint64_t> kept{0};
     // The rest belongs to the thread.
     Chunk* last = nullptr;
-    bool full = false;      ///< no chunk was to be had any more
+    bool full = false;      ///< no further chunk was to be had
     bool may_join = false;  ///< the last event is a poll, and nothing has happened since
     std::vector<Event*> ranges;
     std::uint64_t unkept_ranges = 0;  ///< pushed after those, when there was no room any more
@@ -53,7 +53,7 @@ struct Recorder::Track {
 
 namespace {
 
-/// Which recorder the calling thread has a track of.
+/// The recorder in which the calling thread has a track.
 struct OwnTrack {
     std::uint64_t recorder = 0;
     void* track = nullptr;
@@ -100,7 +100,7 @@ bool Recorder::grow(Track& track) noexcept {
     }
     const std::size_t wanted = track.last == nullptr ? kFirstChunk : std::min(track.last->capacity * 2, kLargestChunk);
     std::size_t events = wanted;
-    // What is left of the budget may do for a smaller one.
+    // The rest of the budget may suffice for a smaller chunk.
     while (events > 0 && !take_budget(events * sizeof(Event))) {
         events /= 2;
     }
@@ -137,7 +137,7 @@ Event* Recorder::place(Track& track, const Event& event) noexcept {
     return &chunk.slots[at];
 }
 
-/// Adds a poll to the one just before it. Only this thread writes to that, but others may be reading it.
+/// Adds a poll to the one just before it. Only this thread writes to that event, but others may be reading it.
 bool Recorder::joins_last(const Track& track, const Event& event) noexcept {
     if (!track.may_join) {
         return false;
@@ -207,7 +207,7 @@ void Recorder::pop_range() noexcept {
     if (mine == nullptr) {
         return;
     }
-    mine->may_join = false;  // a poll after the range is not part of one in it
+    mine->may_join = false;  // a poll after the range does not join one inside it
     if (mine->unkept_ranges > 0) {
         --mine->unkept_ranges;
     } else if (!mine->ranges.empty()) {
@@ -246,11 +246,11 @@ void Recorder::for_each(const std::function<void(int thread, const Event& event)
         Chunk* chunk = tracks[thread]->first.load(std::memory_order_acquire);
         while (chunk != nullptr) {
             const std::size_t used = chunk->used.load(std::memory_order_acquire);
-            // Only what was full by then is followed by another: the thread may have filled it meanwhile.
+            // Another chunk follows only a chunk that was full by then: the thread may have filled it meanwhile.
             Chunk* const next = used == chunk->capacity ? chunk->next.load(std::memory_order_acquire) : nullptr;
             for (std::size_t i = 0; i < used; ++i) {
                 Event& slot = chunk->slots[i];
-                // Whoever closes it may do so at this moment.
+                // Another thread may close the event at this moment.
                 Event copy;
                 copy.end_ns = std::atomic_ref(slot.end_ns).load(std::memory_order_acquire);
                 copy.begin_ns = slot.begin_ns;

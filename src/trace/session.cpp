@@ -18,7 +18,7 @@ namespace {
 std::atomic<Session*> the_session{nullptr};
 std::once_flag started;
 
-/// The program may go to another folder before the trace is written.
+/// The absolute path, since the program may go to another folder before the trace is written.
 std::string absolute(const std::string& path) {
     if (path.starts_with('/')) {
         return path;

@@ -10,25 +10,26 @@
 
 namespace awaken::trace {
 
-/// There is one at most. It stays until the process is gone, since any thread may have an event to add. When the
-/// process exits without MPI_Finalize, it writes what there is.
+/// There is at most one. It stays until the process is gone, since any thread may have an event to add. When the
+/// process exits without MPI_Finalize, the session writes the events that it has.
 class Session {
   public:
-    /// Begins to trace; nothing happens when that was done before. `folder`: AWAKEN_TRACE.
+    /// Begins to trace. A second call does nothing. `folder`: AWAKEN_TRACE.
     static void start(const std::string& folder, std::size_t limit_bytes);
     /// Null while nothing is traced.
     [[nodiscard]] static Session* current() noexcept;
 
     [[nodiscard]] Recorder& recorder() noexcept { return _recorder; }
     [[nodiscard]] const std::string& folder() const noexcept { return _folder; }
-    /// When it began.
+    /// The time at which the trace began.
     [[nodiscard]] std::uint64_t started_ns() const noexcept { return _started_ns; }
 
-    /// Who this process is, and where its file goes, once it is known. May be said again, when more is known.
+    /// Sets this process's rank and the folder of its file, once they are known. A later call may add what was unknown.
     void set_rank(const Rank& rank, const std::string& folder);
 
-    /// Writes the file, once. Returns its path; empty when it was written before, when there is nothing to write (a
-    /// process that has no rank and no event), or when it cannot be, which is said on stderr.
+    /// Writes the file, once. Returns its path. The path is empty when the file was written before, when there is
+    /// nothing to write (a process without a rank and without an event), or when writing fails, which the call reports
+    /// on stderr.
     std::string write(bool complete) noexcept;
 
   private:

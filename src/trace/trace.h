@@ -1,7 +1,7 @@
-// What the rest of the library says to the trace: that something began, and that it is over.
+// The rest of the library tells the trace through this header that something began or is over.
 //
-// There is one place to say it to, sink(), which is null while nothing is traced: then an event costs one load. This
-// header needs nothing linked, so that any folder may use it.
+// There is one place to tell, sink(). It is null while nothing is traced: then an event costs one load. This header
+// needs nothing linked, so that any folder may use it.
 #pragma once
 
 #include <atomic>
@@ -14,14 +14,14 @@ namespace awaken::trace {
 enum class Kind : std::uint8_t {
     call,         ///< an MPI call, from its entry to its return
     nonblocking,  ///< an operation, from the call that started it to the one that completed it
-    range,        ///< a range of the program's (awaken_range_push)
+    range,        ///< a range that the program marks (awaken_range_push)
     copy,         ///< a copy by a GPU that the layer started
-    kernel,       ///< a kernel that it started
-    background    ///< work that goes on beside the program: rounds of collectives, chunks and messages under way
+    kernel,       ///< a kernel that the layer started
+    background    ///< work that goes on beside the program: collectives, fragments and messages under way
 };
 inline constexpr int kKindCount = 6;
 
-/// Event::peer where there is none to tell of.
+/// Event::peer of an event without a peer.
 inline constexpr std::int32_t kNoPeer = INT32_MIN;
 inline constexpr std::int32_t kAnyPeer = INT32_MIN + 1;   ///< MPI_ANY_SOURCE
 inline constexpr std::int32_t kNullPeer = INT32_MIN + 2;  ///< MPI_PROC_NULL
@@ -30,19 +30,19 @@ inline constexpr std::int32_t kNullPeer = INT32_MIN + 2;  ///< MPI_PROC_NULL
 struct Event {
     std::uint64_t begin_ns = 0;
     std::uint64_t end_ns = 0;    ///< 0: not over
-    const char* name = nullptr;  ///< of static life, or kept by the recorder
+    const char* name = nullptr;  ///< a string that lives for ever, or that the recorder keeps
     std::uint64_t bytes = 0;
     std::int32_t peer = kNoPeer;  ///< rank in the communicator; of background work, in MPI_COMM_WORLD
     std::int32_t members = 0;     ///< ranks of the communicator; 0: not known
     std::int32_t device = -1;     ///< -1: none
     Kind kind = Kind::call;
     std::uint8_t path = 0;      ///< report::Path, of calls and nonblocking operations
-    bool is_poll = false;       ///< one of many: a program that asks again and again whether something is there
+    bool is_poll = false;       ///< one of many: the program asks again and again whether something is there
     std::uint32_t repeats = 0;  ///< further calls in this event
 };
 
-/// Polls that follow one another on a thread become one event, unless more time than this lies between them: a program
-/// that waits by MPI_Test makes millions of them a second.
+/// Polls that follow one another on a thread become one event, unless more time than this lies between them. A program
+/// that waits by MPI_Test makes millions of polls a second.
 inline constexpr std::uint64_t kPollGap_ns = 10'000;
 
 [[nodiscard]] inline std::uint64_t now_ns() noexcept {
@@ -60,7 +60,7 @@ class Sink {
     Sink& operator=(const Sink&) = delete;
 
     virtual void add(const Event& event) noexcept = 0;
-    /// Takes an event whose end comes later, by close(), on any thread. Null when there is no room for it.
+    /// Takes an event whose end comes later, by close(), on any thread. Null when there is no room for the event.
     [[nodiscard]] virtual Event* open(const Event& event) noexcept = 0;
 
     static void close(Event* const event, const std::uint64_t end_ns) noexcept {
@@ -70,14 +70,14 @@ class Sink {
     }
 };
 
-/// Never goes back to null once it is set, but for tests.
+/// Once set, it never goes back to null, but for tests.
 inline std::atomic<Sink*> current_sink{nullptr};
 [[nodiscard]] inline Sink* sink() noexcept {
     return current_sink.load(std::memory_order_acquire);
 }
 
-/// Work of the layer's own that the host sees begin and end. The end is when somebody looked and found it over, which
-/// may be later than it was. Does nothing, at the cost of one load, while nothing is traced.
+/// Work of the layer that the host sees begin and end. The end is the time at which a thread found the work over, which
+/// may be later than the real end. Does nothing, at the cost of one load, while nothing is traced.
 class Stretch {
   public:
     Stretch() = default;

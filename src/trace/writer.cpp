@@ -23,7 +23,7 @@ constexpr std::string_view kHead = "{\"awakenTrace\":";
 constexpr std::string_view kEvents = ",\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 constexpr std::string_view kTail = "]}";
 
-/// Events of these kinds overlap, and have rows of their own: numbers from here on.
+/// Events of these kinds overlap, so they get rows of their own, with numbers from here on.
 constexpr int kFirstRow = 1'000'000;
 
 bool has_row(const Kind kind) noexcept {
@@ -48,10 +48,10 @@ const char* category(const Kind kind) noexcept {
     return "background";
 }
 
-/// Where events of one kind are drawn: as many rows as overlap at one time.
+/// The rows in which events of one kind are drawn: as many as overlap at one time.
 class Rows {
   public:
-    /// The number of the first row in which nothing is left at `begin_ns`; events come in the order of their begins.
+    /// The number of the first row that is free at `begin_ns`. Events come in the order of their begins.
     int place(const Kind kind, const int device, const std::uint64_t begin_ns, const std::uint64_t end_ns) {
         std::vector<Row>& rows = _rows[{kind, device}];
         auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.end_ns <= begin_ns; });
@@ -145,7 +145,7 @@ std::string head_of(const Rank& rank, const Recorder& recorder) {
            ",\"clock\":{\"shared\":" + (rank.alignment.shared ? "true" : "false") + ",\"offsets\":[" + offsets + "]}}";
 }
 
-/// One line of a file, without its end. False at the end of the file.
+/// Reads one line of a file, without its end. False at the end of the file.
 class Lines {
   public:
     explicit Lines(const std::string& path) : _path(path), _stream(std::fopen(path.c_str(), "r"), std::fclose) {
@@ -216,13 +216,13 @@ void write_events(std::FILE* const stream, const Rank& rank, const Recorder& rec
     recorder.for_each([&](const int thread, const Event& event) {
         const bool open = event.end_ns == 0;
         events.push_back({event, thread, open});
-        // What began after the clock was looked at, on another thread, has no length yet.
+        // An event that began on another thread after this thread looked at the clock has no length yet.
         events.back().event.end_ns = std::max(open ? now_ns : event.end_ns, event.begin_ns);
         if (!has_row(event.kind)) {
             threads.insert(thread);
         }
     });
-    // What encloses others comes first.
+    // An event that encloses others comes first.
     std::stable_sort(events.begin(), events.end(), [](const Timed& a, const Timed& b) {
         return a.event.begin_ns != b.event.begin_ns ? a.event.begin_ns < b.event.begin_ns
                                                     : a.event.end_ns > b.event.end_ns;

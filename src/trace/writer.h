@@ -1,8 +1,8 @@
-// A rank's events as a file in Chrome's trace format, which Perfetto and chrome://tracing show, and the files of all
-// ranks as one.
+// Writes a rank's events as a file in Chrome's trace format, which Perfetto and chrome://tracing show, and joins the
+// files of all ranks into one.
 //
-// The files are JSON, with one event to a line, so that they can be read and joined line by line; docs/trace.md says
-// what is in them.
+// The files are JSON with one event a line, so that a reader can read and join them line by line. docs/trace.md
+// describes their contents.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace awaken::trace {
 
-/// Whose events they are.
+/// The rank that the events belong to.
 struct Rank {
     int rank = -1;  ///< -1: a process without MPI_COMM_WORLD
     int ranks = 0;
@@ -22,11 +22,11 @@ struct Rank {
     std::string host;
     std::string mpi;  ///< first line of MPI_Get_library_version
     Alignment alignment;
-    std::int64_t origin_ns = 0;  ///< of rank 0's clock: times are counted from it
+    std::int64_t origin_ns = 0;  ///< of rank 0's clock: the file counts times from here
     bool complete = false;       ///< MPI_Finalize was reached
 };
 
-/// Writes what the recorder holds. What is not over by `now_ns` ends there, and says so.
+/// Writes the recorder's events. An event that is not over by `now_ns` ends there, and says so.
 void write_events(std::FILE* stream, const Rank& rank, const Recorder& recorder, std::uint64_t now_ns);
 
 /// The file's name in its folder.

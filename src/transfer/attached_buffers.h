@@ -1,4 +1,4 @@
-// Buffers of buffered sends that the program has in device memory.
+// Buffers in device memory that the program attached for buffered sends.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace awaken {
 
-/// Host memory that the MPI has in the place of what the program attached, until that is detached.
+/// Host memory that the MPI gets in the place of an attached buffer, until the program detaches that.
 class AttachedBuffers {
   public:
-    /// Memory to be attached instead of `given`. Throws std::bad_alloc.
+    /// Host memory to attach instead of `given`. Throws std::bad_alloc.
     [[nodiscard]] void* add(void* const given, const std::size_t bytes) {
         auto memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
         void* const substitute = memory.get();
@@ -19,7 +19,7 @@ class AttachedBuffers {
         _substitutes.emplace(substitute, Substitute{std::move(memory), given});
         return substitute;
     }
-    /// Frees it again, and says what it was for; null when it is none of ours.
+    /// Frees the host memory, and returns the program's buffer for it. Null when the memory is not ours.
     [[nodiscard]] void* remove(const void* const substitute) {
         const std::scoped_lock lock(_mutex);
         const auto found = _substitutes.find(substitute);

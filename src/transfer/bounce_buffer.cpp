@@ -17,7 +17,8 @@ constexpr std::size_t kSmallestLanding = std::size_t{64} << 10;
 constexpr std::size_t kLargestLanding = ~(~std::size_t{0} >> 1);  // power of two
 /// Written memory up to this size stays with a free region.
 constexpr std::size_t kKept = std::size_t{256} << 10;
-/// Free regions of one size that are kept: as many as a program that posts its receives in windows has under way.
+/// The most free regions of one size that are kept: as many as a program has under way that posts its receives in
+/// windows.
 constexpr std::size_t kKeptRegions = 256;
 
 }  // namespace
@@ -50,7 +51,7 @@ BounceBufferPool::~BounceBufferPool() {
 }
 
 BounceBuffer BounceBufferPool::acquire(const std::size_t bytes) {
-    // What no power of two holds is refused by the system, like anything else that is too large.
+    // The system refuses a size that no power of two holds, like any other size that is too large.
     const std::size_t capacity =
         bytes > kLargestLanding ? bytes : std::bit_ceil(bytes < kSmallestLanding ? kSmallestLanding : bytes);
     BounceBuffer bounce_buffer;
@@ -88,7 +89,7 @@ void BounceBufferPool::give_back(std::byte* const data, const std::size_t capaci
                 return;
             }
         } catch (const std::bad_alloc&) {
-            // No room to remember it: unmapped below.
+            // There is no room to remember the region, so it is unmapped below.
         }
     }
     munmap(data, capacity);

@@ -1,7 +1,7 @@
-// Host memory for a message whose size is not known yet: as large as the receive allows, and hardly ever used.
+// Host memory for a message whose size is not known yet. It is as large as the receive allows, and hardly ever used.
 //
-// A receive into device memory is posted to the MPI before it is known whether a short header or the message itself
-// will come. Address space for the message costs nothing as long as nobody writes to it, so that is what is given.
+// The layer posts a receive into device memory to the MPI before it knows whether a short RTS or the message itself
+// will come. Address space for the message costs nothing as long as nobody writes to it, so the receive gets that.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ class BounceBuffer {
 
     [[nodiscard]] std::byte* data() const noexcept { return _data; }
     [[nodiscard]] explicit operator bool() const noexcept { return _data != nullptr; }
-    /// So many bytes from the start were written: their memory goes back to the system with the bounce buffer, unless
-    /// it is little.
+    /// The MPI wrote this many bytes from the start. Their memory goes back to the system with the bounce buffer,
+    /// unless it is little.
     void used(std::size_t bytes) noexcept { _used = bytes; }
     void release() noexcept;
 
@@ -37,7 +37,7 @@ class BounceBuffer {
     std::size_t _used = 0;
 };
 
-/// Thread-safe. Regions are powers of two and kept for reuse, a few of each size.
+/// Thread-safe. Regions are powers of two. The pool keeps a few of each size for reuse.
 class BounceBufferPool {
   public:
     BounceBufferPool() = default;

@@ -20,40 +20,41 @@
 
 // How a layout is moved
 // ---------------------
-// By the Packer, where there is one and it can: a kernel packs straight into pinned memory, or into a little memory of
-// the device, part by part, which the copy engine brings to the host. The rest is about where it cannot.
+// Where there is a Packer that can, it moves the layout. A kernel packs straight into pinned memory. Or it packs part
+// by part into a little memory of the device, and the copy engine brings the parts to the host. The rest of this text
+// is about the other cases.
 //
-// A run of bytes is one copy, rows at a constant distance one 2-D copy; all go to one stream without waiting, and the
-// wait comes once, at the end. That is right for large pieces. A copy of eight bytes costs as much as one of eight
-// kilobytes, though, so a type made of very many small pieces is gathered another way where that is cheaper:
-// neighbouring pieces form a group, the whole stretch of memory that the group touches, gaps included, is copied into a
-// small pinned scratch area, and the CPU picks the pieces out while the next stretch is on its way. Gaps are read only
-// inside the allocation. Scattering cannot do this: it would write the gaps.
+// A run of bytes is one copy; rows at a constant distance are one 2-D copy. All copies go to one stream without
+// waiting, and the copier waits once, at the end. That is right for large pieces. But a copy of eight bytes costs as
+// much as one of eight kilobytes. So the copier gathers a type of very many small pieces in another way, where that is
+// cheaper. Neighbouring pieces form a group. The copier copies the whole stretch of memory that the group touches, gaps
+// included, into a small pinned scratch area. The CPU picks the pieces out while the next stretch is on its way. The
+// copier reads gaps only inside the allocation. Scattering cannot go this way: it would write the gaps.
 //
-// Which of the two is cheaper is decided group by group with the constants of `cost` below.
+// The constants of `cost` below decide for each group which of the two ways is cheaper.
 
 namespace awaken::transfer {
 namespace {
 
-/// Nanoseconds and bytes per nanosecond of the decision above. They only choose between two right ways, so being off by
-/// a factor of two costs little; they are meant for a discrete GPU behind PCIe 4 or 5.
+/// Nanoseconds and bytes per nanosecond for this decision. They only choose between two right ways, so being off by a
+/// factor of two costs little. They fit a discrete GPU behind PCIe 4 or 5.
 namespace cost {
 constexpr double kCopyNs = 1500;        ///< one asynchronous copy: the driver call and the copy engine's start
-constexpr double kRowNs = 10;           ///< a row more in a 2-D copy
+constexpr double kRowNs = 10;           ///< one more row in a 2-D copy
 constexpr double kWaitNs = 4000;        ///< until the host sees that a stretch has arrived
 constexpr double kLinkBytesPerNs = 20;  ///< device to pinned memory
 constexpr double kPackRowNs = 3;        ///< the CPU picks one row out of the scratch area
 constexpr double kPackBytesPerNs = 8;   ///< and moves its bytes
 }  // namespace cost
 
-/// Of one stretch of memory. Two such areas make a copy stream's scratch memory: one is filled while the other is
-/// emptied.
+/// Size of one stretch of memory. Two such areas make a copy stream's scratch memory: the GPU fills one while the CPU
+/// empties the other.
 constexpr std::size_t kStretchBytes = std::size_t{512} << 10;
 /// A run of this size is worth a copy of its own whatever lies around it.
 constexpr std::size_t kLargeRunBytes = std::size_t{32} << 10;
 /// Bounds the bookkeeping of a group whose pieces overlap and so never fill a stretch.
 constexpr std::size_t kGroupPieces = 16384;
-/// Pieces that are classified with one call.
+/// One call classifies this many pieces.
 constexpr std::size_t kClassifyBatch = 128;
 /// The smallest page of any supported system.
 constexpr std::uintptr_t kPageBytes = 4096;
@@ -89,7 +90,7 @@ std::uintptr_t moved(const std::uintptr_t address, const std::int64_t by) noexce
 
 enum class Direction : std::uint8_t { to_host, to_user };
 
-/// Rows of user memory and where they belong in host memory.
+/// Rows of user memory and their place in host memory.
 struct CopyPiece {
     std::uintptr_t user = 0;
     std::int64_t user_pitch = 0;
@@ -137,7 +138,8 @@ bool lies_in(const std::uintptr_t begin, const std::uintptr_t end, const gpu::Po
     return info.size != 0 && begin >= info.base && end >= begin && end - info.base <= info.size;
 }
 
-/// Moves the rows with the CPU; `user_shift` leads from the user's address to where the bytes are (the scratch area).
+/// Moves the rows with the CPU. `user_shift` leads from the user's address to the place of the bytes (the scratch
+/// area).
 void move_rows(const CopyPiece& piece, const Direction direction, const std::uintptr_t user_shift = 0) noexcept {
     const auto width = static_cast<std::size_t>(piece.width);
     std::uintptr_t user = piece.user + user_shift;
@@ -162,15 +164,15 @@ void move_rows(const CopyPiece& piece, const Direction direction, const std::uin
 
 }  // namespace
 
-/// A stream of one device with what belongs to it. Used by one thread at a time.
+/// A stream of one device and its resources. One thread at a time uses it.
 struct Copier::CopyStream {
     int device = -1;
     gpu::StreamHandle stream;
     std::array<gpu::EventHandle, 2> events;  ///< one for each half of the scratch area
     std::byte* scratch = nullptr;            ///< 2 * kStretchBytes, made when first needed
     bool scratch_pinned = false;
-    bool pending = false;  ///< work was given to the stream and not yet waited for
-    bool broken = false;   ///< a call on it failed: not used again
+    bool pending = false;  ///< the stream has got work that nobody has waited for yet
+    bool broken = false;   ///< a call on the stream failed: not used again
 };
 
 struct Copier::State {
@@ -219,14 +221,14 @@ struct Copier::State {
                     idle[copy_stream->device].push_back(std::move(copy_stream));
                     return;
                 } catch (const std::bad_alloc&) {
-                    // No room to remember it: destroyed below.
+                    // There is no room to remember the copy stream, so it is destroyed below.
                 }
             }
         }
         destroy(*copy_stream);
     }
 
-    /// Failures mean that the runtime is shut down and has freed everything itself.
+    /// A failure here means that the runtime is shut down and has freed everything itself.
     void destroy(CopyStream& copy_stream) noexcept {
         for (const gpu::EventHandle event : copy_stream.events) {
             (void)runtime.destroy_event(event).ok();
@@ -259,7 +261,8 @@ struct Copier::State {
 
     void transfer(Direction direction, const Layout& layout, std::uintptr_t user, std::int64_t count,
                   std::int64_t limit, std::uintptr_t host, bool mirrored, const gpu::PointerInfo* info);
-    /// By the packer; false, with nothing done, where it cannot. `to_host`: to the packed side, of whatever kind.
+    /// Moves by the packer. False, with nothing done, where the packer cannot. `to_host` means to the packed side, of
+    /// whatever kind that is.
     [[nodiscard]] bool move_typed(Direction direction, const std::shared_ptr<const FlatType>& type, const void* buffer,
                                   std::int64_t count, std::int64_t limit, const gpu::PointerInfo& info, void* packed,
                                   const gpu::PointerInfo* packed_info);
@@ -268,11 +271,11 @@ struct Copier::State {
     Packer* const packer;
     std::mutex mutex;
     std::map<int, std::vector<std::unique_ptr<CopyStream>>> idle;
-    bool closed = false;  ///< shut down: copy streams are no longer kept
+    bool closed = false;  ///< shut down: the copier keeps no copy streams any more
 };
 
-/// The copy streams that one call uses. Whatever was started is over when a session ends, also by an exception: after
-/// that the host memory may be freed.
+/// The copy streams that one call uses. When a session ends, also by an exception, all its copies are over: after that
+/// the caller may free the host memory.
 class Copier::State::Session {
   public:
     explicit Session(State& state) : _state(state), _runtime(state.runtime) {}
@@ -287,8 +290,8 @@ class Copier::State::Session {
 
     CopyStream& copy_stream(const int wanted) {
         int device = wanted;
-        // Managed memory of some runtimes has no owner; any device can copy it, the caller's own is the likeliest to
-        // hold it.
+        // Managed memory of some runtimes has no owner. Any device can copy it; the caller's own device is the
+        // likeliest to hold it.
         if (device < 0) {
             device = _runtime.device_to_use();
         }
@@ -302,7 +305,7 @@ class Copier::State::Session {
         return *_copy_streams.back();
     }
 
-    /// Once per allocation and session: on some runtimes this waits for the device.
+    /// Called once per allocation and session: on some runtimes this waits for the device.
     void order(const std::uintptr_t address, const gpu::PointerInfo& info) {
         if (info.base != 0 && !_ordered.insert(info.base).second) {
             return;
@@ -324,7 +327,7 @@ class Copier::State::Session {
              status);
     }
 
-    /// What `give(stream)` puts into the copy stream, for typed memory.
+    /// Lets `give(stream)` put operations for typed memory into the copy stream.
     template <typename Give>
     void give(CopyStream& copy_stream, const Give& give) {
         copy_stream.pending = true;
@@ -363,7 +366,7 @@ class Copier::State::Session {
         }
     }
 
-    /// Marks what the copy stream has been given so far.
+    /// Marks the work that the copy stream has got so far.
     void mark(CopyStream& copy_stream, const std::size_t event) {
         const gpu::Status status = _runtime.record_event(copy_stream.events[event], copy_stream.stream);
         if (status.ok()) {
@@ -381,7 +384,7 @@ class Copier::State::Session {
         }
     }
 
-    /// Everything that was started is over. Throws when any of it failed.
+    /// Waits until everything that was started is over. Throws when any of it failed.
     void wait() {
         gpu::Status first;
         int device = -1;
@@ -437,7 +440,7 @@ class Copier::State::Session {
             }
         }
         if (copy_stream.broken || !status.ok()) {
-            // Events are no guide any more, but copies that were accepted may still be running: ask the stream. When
+            // Events say nothing certain any more, but accepted copies may still be running. So ask the stream. When
             // that fails as well, the device has stopped working on it, or the driver is gone.
             copy_stream.broken = true;
             Backoff backoff;
@@ -464,7 +467,7 @@ class Copier::State::Session {
     std::unordered_set<std::uintptr_t> _ordered;
 };
 
-/// Decides for pieces of GPU memory between copies of their own and copies of whole stretches.
+/// Chooses for pieces of GPU memory between copies of their own and copies of whole stretches.
 class Copier::State::Planner {
   public:
     Planner(Session& session, const Direction direction) : _session(session), _direction(direction) {}
@@ -507,13 +510,14 @@ class Copier::State::Planner {
         _group.push_back(piece);
     }
 
-    /// All copies are on their way or done, and every stretch is picked. The session has still to wait.
+    /// Afterwards all copies are on their way or done, and the CPU has emptied every stretch. The session still has to
+    /// wait.
     void finish() {
         if (!_group.empty()) {
             close_group();
         }
         for (std::size_t i = 0; i < _stretches.size(); ++i) {
-            // The older first; the order has no meaning beyond using the time well.
+            // The older one comes first. The order only serves to use the time well.
             pick(_stretches[(_next + i) % _stretches.size()]);
         }
     }
@@ -592,8 +596,8 @@ class Copier::State::Planner {
     std::size_t _next = 0;
 };
 
-/// Finds out for each piece by itself what memory it is in: blocks of absolute addresses may be of different kinds, and
-/// neither a row's kind nor its end follows from its neighbours.
+/// Finds out for each piece by itself which memory holds it. Blocks of absolute addresses may be of different kinds,
+/// and neither a row's kind nor its end follows from its neighbours.
 class Copier::State::Sorter {
   public:
     Sorter(State& state, Planner& planner, const Direction direction)
@@ -620,7 +624,7 @@ class Copier::State::Sorter {
     }
 
   private:
-    /// What the first and the last byte of a piece's first row are.
+    /// The kinds of memory of the first and the last byte of a piece's first row.
     struct Ends {
         gpu::PointerInfo first, last;
     };
@@ -659,8 +663,9 @@ class Copier::State::Sorter {
         }
     }
 
-    /// Where, after host memory at `begin`, memory that the CPU must not touch begins; `info` receives what it is.
-    /// `last` is such memory at the byte before `end`. Kinds of memory change at the bounds of pages only.
+    /// The address at which, after host memory at `begin`, memory begins that the CPU must not touch. `info` receives
+    /// the kind of that memory. `last` describes such memory at the byte before `end`. Kinds of memory change at the
+    /// bounds of pages only.
     std::uintptr_t find_gpu_memory(const std::uintptr_t begin, const std::uintptr_t end, const gpu::PointerInfo& last,
                                    gpu::PointerInfo& info) {
         std::vector<const void*> pointers;
@@ -684,8 +689,8 @@ class Copier::State::Sorter {
         return end - 1;
     }
 
-    /// One run of bytes, which may leave the memory that it begins in: addresses of different allocations can touch,
-    /// and neighbouring blocks were joined. A run with host memory at both ends is taken for host memory.
+    /// One run of bytes, which may leave the memory in which it begins: allocations can lie side by side, and the
+    /// layout has joined neighbouring blocks. A run with host memory at both ends counts as host memory.
     void run(CopyPiece piece, gpu::PointerInfo first, const gpu::PointerInfo& last) {
         for (;;) {
             const std::uintptr_t end = piece.user_end();
@@ -773,7 +778,7 @@ bool Copier::State::move_typed(const Direction direction, const std::shared_ptr<
     if (bytes <= 0) {
         return true;
     }
-    Packer::Memory scratch;  // outlives the session, whose end waits for the GPU
+    Packer::Memory scratch;  // outlives the session, which waits for the GPU at its end
     Session session(*this);
     CopyStream& copy_stream = session.copy_stream(info.device);
     if (!packer->can_move(copy_stream.device, memory)) {

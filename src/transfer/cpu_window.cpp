@@ -1,14 +1,13 @@
-// Two ways lead to device memory from the CPU, and both are a GpuAccess here:
+// The CPU reaches device memory in two ways. Each is a GpuAccess here:
 //
-//  - GDRCopy: a library and a kernel module that map pieces of NVIDIA device memory into the process on request. What
-//  is
-//    mapped counts against a window of the PCIe bus that may be as small as 256 MiB for all processes of a card, and
-//    mapping takes long, so pieces of the program's allocations are mapped and kept, within a bound.
-//  - A large BAR: all memory of an AMD card lies in the CPU's address space, and its addresses are the program's device
-//    pointers. Nothing is mapped; but not every kind of allocation is reachable, and touching one that is not would end
-//    the program, so each allocation is tried first, by way of the kernel, which answers instead.
+// - GDRCopy: a library and a kernel module that map pieces of NVIDIA device memory into the process on request. Mapped
+//   memory counts against a window of the PCIe bus that may be as small as 256 MiB for all processes of a card, and
+//   mapping takes long. So we map pieces of the program's allocations and keep them, within a bound.
+// - A large BAR: all memory of an AMD card lies in the CPU's address space, and its addresses are the program's device
+//   pointers. Nothing is mapped. But the CPU cannot reach every kind of allocation, and touching one that it cannot
+//   reach would end the program. So we try each allocation first, by way of the kernel, which answers instead.
 //
-// Neither is believed before a copy in each direction has come out right on the device in question.
+// We trust neither before a copy in each direction has come out right on the device in question.
 #include "transfer/cpu_window.h"
 
 #include <fcntl.h>
@@ -35,16 +34,16 @@
 namespace awaken::transfer {
 namespace {
 
-/// Mapped pieces that are kept at a time.
+/// The most mapped pieces that are kept at a time.
 constexpr std::size_t kKeptPieces = 64;
-/// Device memory that a device is probed with, and how much of it a checked copy moves: from an odd address on, over
-/// more than a line of any cache.
+/// Device memory for probing a device, and the bytes that a checked copy moves: from an odd address on, over more than
+/// a line of any cache.
 constexpr std::size_t kProbeBytes = std::size_t{128} << 10;
 constexpr std::size_t kCheckedBytes = 1021;
 constexpr std::size_t kCheckedOffset = 3;
 
-/// Orders all loads and stores before it before all after it, also those of memory that is mapped write-combining:
-/// loads of it are otherwise made early.
+/// Orders all earlier loads and stores before all later ones, also those of memory that is mapped write-combining.
+/// Without the fence the CPU makes loads of such memory early.
 void fence() noexcept {
 #if defined(__x86_64__)
     asm volatile("mfence" ::: "memory");
@@ -55,12 +54,14 @@ void fence() noexcept {
 #endif
 }
 
-/// What was stored to device memory has arrived there, and is seen by whatever the GPU is told to do from now on.
+/// Waits until the stores to device memory have arrived there, so that everything that the GPU is told to do from now
+/// on sees them.
 ///
-/// The memory is mapped write-combining: stores wait in buffers of the CPU until a fence sends them off, and are then
-/// under way on the bus, where only commands to the same card are sure to stay behind them. Other processes and cards,
-/// which learn of the data by way of host memory, are not. A load from the card cannot overtake the stores on the bus,
-/// so once it is answered they have arrived (and, on AMD, have left the card's queue for accesses of the host).
+/// The memory is mapped write-combining. Stores wait in buffers of the CPU until a fence sends them off, and are then
+/// under way on the bus. There only commands to the same card are sure to stay behind them. Other processes and cards
+/// learn of the data by way of host memory, which is not ordered so. A load from the card cannot overtake the stores on
+/// the bus. So once the load is answered the stores have arrived (and, on AMD, have left the card's queue for accesses
+/// of the host).
 void settle(const std::byte* const last) noexcept {
     fence();
     static_cast<void>(*reinterpret_cast<const volatile unsigned char*>(last));
@@ -69,12 +70,12 @@ void settle(const std::byte* const last) noexcept {
 
 /// A piece of device memory that the CPU reaches.
 struct Mapping {
-    std::byte* view = nullptr;  ///< where the CPU sees its first byte; null: it cannot be reached
+    std::byte* view = nullptr;  ///< the CPU's address of the first byte; null: the CPU cannot reach the piece
     std::size_t bytes = 0;
-    unsigned long pin = 0;  ///< the access's own
+    unsigned long pin = 0;  ///< the access's own number
 };
 
-/// A way to device memory. map() and unmap() are not called from two threads at a time, the copies are.
+/// A way to device memory. Two threads never call map() and unmap() at a time, but they may copy at a time.
 class GpuAccess {
   public:
     GpuAccess() = default;
@@ -82,14 +83,14 @@ class GpuAccess {
     GpuAccess& operator=(const GpuAccess&) = delete;
     virtual ~GpuAccess() = default;
 
-    /// Pieces are mapped in whole: each begins at a multiple of this, a power of two. 0: an allocation is one piece.
+    /// The access maps whole pieces: each begins at a multiple of this, a power of two. 0: an allocation is one piece.
     [[nodiscard]] virtual std::size_t piece_bytes() const noexcept = 0;
-    /// Device addresses that can be mapped are multiples of this.
+    /// The access can map device addresses that are multiples of this.
     [[nodiscard]] virtual std::size_t alignment() const noexcept = 0;
-    /// Whether mapping is so cheap that it may be done for a single copy.
+    /// Whether mapping is so cheap that a single copy is worth it.
     [[nodiscard]] virtual bool maps_at_once() const noexcept = 0;
     [[nodiscard]] virtual bool serves(int device) const noexcept = 0;
-    /// Maps the device memory from `start` on. On failure `why_not` is the reason.
+    /// Maps the device memory from `start` on. On failure `why_not` gives the reason.
     virtual bool map(std::uintptr_t start, std::size_t bytes, Mapping& mapping, std::string& why_not) = 0;
     virtual void unmap(const Mapping& mapping) noexcept = 0;
     virtual bool write(const Mapping& mapping, std::byte* at, const void* host, std::size_t bytes) noexcept = 0;
@@ -99,12 +100,12 @@ class GpuAccess {
 // ---- GDRCopy --------------------------------------------------------------------------------------------------------
 
 struct GdrContext;
-/// A structure in GDRCopy's interface, too, passed by value.
+/// A structure in GDRCopy's interface too; passed by value.
 struct GdrPin {
     unsigned long value;
 };
 
-/// Version 2 of its interface; version 1 names the copies otherwise. Results are errno values, 0 for success.
+/// Version 2 of its interface. Version 1 has other names for the copies. Results are errno values, 0 for success.
 #define AWAKEN_GDRCOPY_FUNCTIONS(X)                                                                            \
     X(open, "gdr_open", true, GdrContext*, void)                                                               \
     X(close, "gdr_close", true, int, GdrContext*)                                                              \
@@ -123,7 +124,7 @@ struct GdrFunctions {
 
 class GdrCopy final : public GpuAccess {
   public:
-    /// Null when it cannot be used; `description` then says why, and which version it is otherwise.
+    /// Null when GDRCopy cannot be used; then `description` says why. Otherwise it names the version.
     static std::unique_ptr<GpuAccess> make(std::string& description) {
         const std::array<std::string, 2> names = {"libgdrapi.so.2", "libgdrapi.so"};
         std::string why_not;
@@ -162,7 +163,7 @@ class GdrCopy final : public GpuAccess {
     ~GdrCopy() override { static_cast<void>(_functions.close(_context)); }
 
     [[nodiscard]] std::size_t piece_bytes() const noexcept override { return std::size_t{2} << 20; }
-    /// A page of the GPU. Memory of other allocations in the same page is mapped along, and never touched.
+    /// A page of the GPU. Memory of other allocations in the same page is mapped too, and never touched.
     [[nodiscard]] std::size_t alignment() const noexcept override { return std::size_t{64} << 10; }
     [[nodiscard]] bool maps_at_once() const noexcept override { return false; }
     [[nodiscard]] bool serves(int) const noexcept override { return true; }
@@ -183,7 +184,7 @@ class GdrCopy final : public GpuAccess {
         return true;
     }
     void unmap(const Mapping& mapping) noexcept override {
-        // Failures mean that the driver has taken the mapping back with the memory behind it.
+        // A failure means that the driver has taken the mapping back with the memory behind it.
         static_cast<void>(_functions.unmap(_context, {mapping.pin}, mapping.view, mapping.bytes));
         static_cast<void>(_functions.unpin(_context, {mapping.pin}));
     }
@@ -208,7 +209,7 @@ class GdrCopy final : public GpuAccess {
 
 // ---- a large BAR ----------------------------------------------------------------------------------------------------
 
-/// Whether the CPU may read the byte: asked of the kernel, which fails a system call where a load would be a fault. It
+/// Whether the CPU may read the byte. We ask the kernel: its system call fails where a load would be a fault. The call
 /// copies as the process would; calls that look pages up (process_vm_readv) refuse memory of devices.
 bool readable(const int pipe_end, const std::uintptr_t address) noexcept {
     ssize_t written = 0;
@@ -236,8 +237,8 @@ class LargeBar final : public GpuAccess {
             why_not = "pipe2: " + std::generic_category().message(errno);
             return false;
         }
-        // An allocation is mapped as a whole, for loads and for stores. That stores work was seen on memory of our own;
-        // the program's is not written to only to find out.
+        // An allocation is mapped as a whole, for loads and for stores. The probe has shown on memory of our own that
+        // stores work. We do not write to the program's memory only to find out.
         const bool reachable = readable(ends[1], start) && readable(ends[1], start + bytes - 1);
         ::close(ends[0]);
         ::close(ends[1]);
@@ -264,7 +265,7 @@ class LargeBar final : public GpuAccess {
     const std::vector<bool> _visible;  ///< by device
 };
 
-/// The devices whose memory the CPU sees.
+/// The devices whose memory the CPU reaches.
 std::vector<bool> visible_devices(gpu::Runtime& runtime) {
     std::vector<bool> visible(static_cast<std::size_t>(std::max(runtime.device_count(), 0)));
     for (std::size_t device = 0; device < visible.size(); ++device) {
@@ -274,7 +275,7 @@ std::vector<bool> visible_devices(gpu::Runtime& runtime) {
     return visible;
 }
 
-/// Bytes that repeat nowhere near a power of two, other ones for each round.
+/// Bytes that repeat nowhere near a power of two, different ones for each round.
 std::vector<std::byte> pattern(const unsigned round) {
     std::vector<std::byte> bytes(kCheckedBytes);
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -283,11 +284,11 @@ std::vector<std::byte> pattern(const unsigned round) {
     return bytes;
 }
 
-/// A stream for the checked copies, which are waited for by asking.
+/// A stream for the checked copies. We wait for them by asking.
 class ProbeStream {
   public:
     ProbeStream(gpu::Runtime& runtime, const int device) : _runtime(runtime) {
-        // Independent of the program's streams: its work may take as long as it likes.
+        // Independent of the program's streams, whose work may take any time.
         _status = runtime.create_stream(device, false, _stream);
     }
     ProbeStream(const ProbeStream&) = delete;
@@ -334,13 +335,13 @@ struct CpuWindow::State {
         std::uintptr_t start = 0;
         Mapping mapping;
         int uses = 0;
-        bool stale = false;  ///< unmapped as soon as it is not in use
+        bool stale = false;  ///< unmap it as soon as no copy uses it
     };
     using BarPieces = std::list<BarPiece>;
 
     struct Device {
         bool works = false;
-        void* memory = nullptr;  ///< that it was probed with
+        void* memory = nullptr;  ///< the memory that the device was probed with
     };
 
     /// Keeps the pieces under a stretch of memory mapped while it is copied.
@@ -360,7 +361,7 @@ struct CpuWindow::State {
             ++piece->uses;
             _pieces[_count++] = piece;
         }
-        /// With the lock.
+        /// Call it with the lock.
         void drop() noexcept {
             while (_count > 0) {
                 _state.give_back(_pieces[--_count]);
@@ -370,11 +371,11 @@ struct CpuWindow::State {
 
       private:
         State& _state;
-        std::array<BarPieces::iterator, 2> _pieces = {};  ///< what is copied is not longer than a piece
+        std::array<BarPieces::iterator, 2> _pieces = {};  ///< a copy is not longer than a piece
         std::size_t _count = 0;
     };
 
-    /// The device's memory can be reached, and a checked copy came out right. Probes it at first.
+    /// Whether the CPU reaches the device's memory and a checked copy came out right. Probes the device the first time.
     bool works(const int device) {
         const auto known = devices.find(device);
         if (known != devices.end()) {
@@ -390,7 +391,7 @@ struct CpuWindow::State {
         if (entry.works) {
             return true;
         }
-        // A device that fails says nothing of the others, which are tried when their turn comes.
+        // A failing device says nothing of the others, which are tried when their turn comes.
         const int count = std::max(runtime.device_count(), 0);
         bool hope = false;
         for (int other = 0; other < count; ++other) {
@@ -405,7 +406,7 @@ struct CpuWindow::State {
         return false;
     }
 
-    /// Copies in both directions, twice with different bytes, so that what a cache has kept does not pass for new.
+    /// Copies in both directions, twice with different bytes. So old bytes from a cache do not pass for new ones.
     ///
     /// The memory stays allocated until the end: freeing would wait for the program's work on the device.
     bool probe(const int device, Device& entry, std::string& why_not) {
@@ -467,13 +468,13 @@ struct CpuWindow::State {
                address - info.base <= info.size - bytes;
     }
 
-    /// Start and end of what can be mapped of the allocation.
+    /// Start and end of the part of the allocation that can be mapped.
     [[nodiscard]] std::pair<std::uintptr_t, std::uintptr_t> extent(const gpu::PointerInfo& info) const noexcept {
         const std::size_t page = access->alignment();
         return {info.base / page * page, (info.base + info.size + page - 1) / page * page};
     }
 
-    /// The piece that holds `address`, mapped if need be. Null view: it cannot be reached.
+    /// The piece that holds `address`. Maps it if need be. Null view: the CPU cannot reach it.
     BarPieces::iterator piece_of(const std::uintptr_t address, const gpu::PointerInfo& info) {
         auto [first, end] = extent(info);
         const std::size_t step = access->piece_bytes();
@@ -484,7 +485,7 @@ struct CpuWindow::State {
                 continue;
             }
             if (current->id != info.id) {
-                // Another allocation has taken the address: what was mapped is gone.
+                // Another allocation has taken the address: the memory that was mapped is gone.
                 retire(current);
             } else if (current->start == start) {
                 pieces.splice(pieces.begin(), pieces, current);
@@ -501,7 +502,7 @@ struct CpuWindow::State {
         }
         pieces.push_front(piece);
         std::string why_not;
-        // A refusal is remembered, too: it would be asked for with each message.
+        // Remembers a refusal too. Otherwise each message would ask again.
         if (!access->map(start, end - start, pieces.front().mapping, why_not)) {
             pieces.front().mapping = {};
         }
@@ -562,7 +563,7 @@ struct CpuWindow::State {
                 return false;
             }
             if (info.id == 0) {
-                // Memory without an identity: what was learnt of an address does not hold for the next copy.
+                // Memory without an identity: findings about an address do not hold for the next copy.
                 Mapping mapping;
                 std::string why_not;
                 if (!access->maps_at_once() || !access->map(address, bytes, mapping, why_not)) {
@@ -622,8 +623,8 @@ struct CpuWindow::State {
     }
 
     gpu::Runtime& runtime;
-    std::string description;  ///< as found when made; never changed afterwards
-    std::string failure;      ///< written once, before it is shown
+    std::string description;  ///< set when made, never changed afterwards
+    std::string failure;      ///< written once, before other threads see it
     std::atomic<const std::string*> shown{&description};
     std::atomic<bool> usable{true};
 

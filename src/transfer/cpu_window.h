@@ -1,5 +1,5 @@
-// Device memory that the CPU can load and store itself, for messages so small that asking the GPU to copy them takes
-// longer than copying them: GDRCopy's mappings on NVIDIA, a large BAR on AMD.
+// Device memory that the CPU can load and store itself: GDRCopy's mappings on NVIDIA, a large BAR on AMD. For messages
+// so small that asking the GPU to copy them takes longer than copying them.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,23 @@
 
 namespace awaken::transfer {
 
-/// Probed when made: off, with a reason, where neither is there or a checked copy did not come out right.
+/// Probes the ways when made. Off, with a reason, where neither way exists or a checked copy did not come out right.
 class CpuWindow {
   public:
-    /// `allowed` false: off, for AWAKEN_TEST_CPU_COPY=0.
+    /// `allowed` false turns it off, for AWAKEN_TEST_CPU_COPY=0.
     CpuWindow(gpu::Runtime& runtime, bool allowed);
     ~CpuWindow();
     CpuWindow(const CpuWindow&) = delete;
     CpuWindow& operator=(const CpuWindow&) = delete;
 
-    /// Whether copies of this kind of memory can be done at all.
+    /// Whether the CPU can copy this kind of memory at all.
     [[nodiscard]] bool usable() const noexcept;
-    /// "GDRCopy 2.4 (libgdrapi.so.2)", "large BAR", or why not.
+    /// "GDRCopy 2.4 (libgdrapi.so.2)", "large BAR", or the reason why there is none.
     [[nodiscard]] const std::string& description() const noexcept;
-    /// Copies `bytes` bytes between host memory and device memory described by `info`, complete and visible to the GPU
-    /// when it returns. False when this memory cannot be reached; then nothing was copied. The caller has seen to the
-    /// order after the program's own work. Thread-safe; mappings are kept by the allocation's identity, within a bound.
+    /// Copies `bytes` bytes between host memory and device memory described by `info`. The copy is complete and visible
+    /// to the GPU when the call returns. Returns false, having copied nothing, when the CPU cannot reach this memory.
+    /// The caller has already ordered the copy after the program's own work. Thread-safe. Keeps mappings by the
+    /// allocation's identity, within a bound.
     [[nodiscard]] bool to_device(void* device, const gpu::PointerInfo& info, const void* host, std::size_t bytes);
     [[nodiscard]] bool to_host(void* host, const void* device, const gpu::PointerInfo& info, std::size_t bytes);
     void shut_down() noexcept;

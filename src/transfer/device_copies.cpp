@@ -19,44 +19,44 @@
 // How it is known that a copy is over
 // -----------------------------------
 // A copy stream is a stream that does its copies in order. Copies are counted: the position of a copy is the number of
-// copies that the copy stream had been given with it. A marker is an event that was recorded when the copy stream stood
-// at some position, so one query of it answers for all copies up to there. Starting a copy records nothing; only when a
-// copy is asked about that no marker covers yet is one recorded, at the copy stream's end. Sixty-four messages that are
-// started and then asked about thus cost sixty-four launches and one event.
+// copies that the copy stream had got, with this one. A marker is an event that was recorded when the copy stream stood
+// at some position. So one query of a marker answers for all copies up to there. Starting a copy records nothing. When
+// somebody asks about a copy that no marker covers yet, the copy stream records one at its end. So sixty-four messages
+// that start first and are asked about afterwards cost sixty-four launches and one event.
 //
-// Copies that are started together are held back until somebody asks about one of them, and then given to the stream in
+// Copies that start together are held back until somebody asks about one of them. Then the stream gets all of them in
 // one call. A launch costs as much as 2.7 us, and one of sixty-four in a batch 0.7 us (H200, CUDA 13).
 //
 // Typed memory
 // ------------
-// Bytes of a datatype with gaps are moved by whatever Packer puts into the stream, mostly one kernel. What a kernel
-// does not reach, memory of another GPU of this process or memory that is not page-locked, passes through a little
-// memory of the device, in the same stream.
+// The Packer puts operations into the stream, mostly one kernel, that move the bytes of a datatype with gaps. Kernels
+// may not reach memory of another GPU of this process, or memory that is not page-locked. Such bytes pass through a
+// little memory of the device, in the same stream.
 //
 // Ordinary host memory
 // --------------------
 // A GPU copies to and from page-locked memory only; given anything else, the runtime's copy blocks. So such a copy goes
-// through a few blocks of pinned memory, and the CPU's half of each is done in poll(). Each block has a marker of its
-// own: the first is to be emptied while the next is being filled.
+// through a few blocks of pinned memory, and poll() does the CPU's half of each. Each block has a marker of its own, so
+// that the CPU can empty the first block while the GPU fills the next.
 
 namespace awaken::transfer {
 namespace {
 
-/// Copies below this share the small copy stream. What takes longer would make the small ones wait.
+/// Copies below this size share the small copy stream. Longer ones would make the small ones wait.
 constexpr std::size_t kSmallCopyBytes = std::size_t{64} << 10;
 /// A longer copy is worth a launch of its own, and should begin at once.
 constexpr std::size_t kTogetherBytes = std::size_t{1} << 20;
-/// Copies that are held back at most.
+/// The most copies that are held back.
 constexpr std::size_t kHeld = 64;
-/// Large copies of different peers overlap up to this number; a GPU has few copy engines for one direction.
+/// At most this many large copies of different peers overlap. A GPU has few copy engines for one direction.
 constexpr unsigned kLargeLanes = 4;
 /// Pinned blocks of a copy from or to ordinary host memory.
 constexpr std::size_t kBlocks = 4;
 /// Blocks of a long copy are not smaller: each costs a launch and an event.
 constexpr std::size_t kSmallestBlockBytes = std::size_t{64} << 10;
-/// What one poll copies between two places in host memory.
+/// One poll copies this much between two places in host memory.
 constexpr std::size_t kSliceBytes = std::size_t{256} << 10;
-/// Of the copying kernel. Each thread has four vectors of 16 bytes under way.
+/// Threads in a block of the copying kernel. Each thread has four vectors of 16 bytes under way.
 constexpr unsigned kKernelThreads = 256;
 constexpr std::size_t kKernelBytesPerBlock = std::size_t{kKernelThreads} * 4 * 16;
 
@@ -107,12 +107,13 @@ struct DeviceCopies::State {
     const Tuning tuning;
     const CopyEngine engine;
     Packer* const packer;
-    mutable std::mutex mutex;               ///< for making devices and copy streams, and for the reason below
-    std::atomic<Device*> devices{nullptr};  ///< a list that only grows, so that finding one needs no lock
+    mutable std::mutex mutex;               ///< for making devices and copy streams, and for the reason of a refusal
+                                            ///< below
+    std::atomic<Device*> devices{nullptr};  ///< the list only grows, so that finding a device needs no lock
     std::string kernel_refusal;
 };
 
-/// One copy. Belongs to its copy stream and is used again, so that starting a copy allocates nothing.
+/// One copy. It belongs to its copy stream, which uses it again, so that starting a copy allocates nothing.
 struct DeviceCopies::Work {
     /// How the bytes travel.
     enum class Way : std::uint8_t {
@@ -129,22 +130,22 @@ struct DeviceCopies::Work {
     };
 
     void start_blocks(State& state);
-    /// Memory of the device for parts of up to `most` bytes. Throws when there is none.
+    /// Gets memory of the device for parts of up to `most` bytes. Throws when there is none.
     void need_scratch(int device, std::size_t most);
-    /// One copy of typed memory, through `scratch` where that is there.
+    /// One copy of typed memory, through `scratch` where there is some.
     [[nodiscard]] gpu::Status move(const End& to, const End& from, std::size_t count, gpu::Runtime& runtime,
                                    gpu::StreamHandle stream) const noexcept;
-    /// Does what can be done now. True when the copy is over, well or not.
+    /// Does the work that is possible now. True when the copy is over, well or not.
     bool advance() noexcept;
-    /// Starts nothing more, and waits for what the GPU has been given.
+    /// Starts nothing more, and waits for the work that the GPU was given.
     void settle() noexcept;
-    /// Throws if the copy failed, once.
+    /// Throws once if the copy failed.
     void report();
     static void put_away(std::unique_ptr<Work> work) noexcept;
 
     Way way = Way::direct;
     bool over = false;
-    bool stopped = false;  ///< the GPU refused a part: nothing more is started
+    bool stopped = false;  ///< the GPU refused a part: the copy starts nothing more
     State::CopyStream* copy_stream = nullptr;
     Work* next = nullptr;        ///< while it waits for its next use
     std::uint64_t position = 0;  ///< of the last of its copies in the copy stream
@@ -156,10 +157,11 @@ struct DeviceCopies::Work {
     End destination, source;
     Packer* packer = nullptr;  ///< set when an end is typed
     Packer::Memory scratch;
-    // Through pinned blocks: block number i holds bytes from i * block_bytes on, in blocks[i % blocks.size()].
+    // For copies through pinned blocks: block number i holds bytes from i * block_bytes on, in blocks[i %
+    // blocks.size()].
     std::size_t block_bytes = 0;
     std::size_t given = 0;    ///< blocks that the GPU was given
-    std::size_t retired = 0;  ///< blocks that are through
+    std::size_t retired = 0;  ///< blocks that both sides are through with
     std::vector<Block> blocks;
 
   private:
@@ -183,16 +185,17 @@ class DeviceCopies::State::CopyStream {
     CopyStream& operator=(const CopyStream&) = delete;
 
     [[nodiscard]] int device() const noexcept { return _device; }
-    /// A call on it failed: no new copy goes here.
+    /// True once a call on the stream failed: no new copy goes here.
     [[nodiscard]] bool broken() const noexcept { return _broken.load(std::memory_order_acquire); }
 
-    /// A copy that nothing has been started for.
+    /// A Work for a copy of which nothing has started.
     [[nodiscard]] std::unique_ptr<Work> take_work() {
         const std::lock_guard lock(_mutex);
         return take();
     }
 
-    /// Starts a copy of one operation; `give(runtime, stream)` hands that to the stream. Null when it was refused.
+    /// Starts a copy of one operation; `give(runtime, stream)` hands that to the stream. Null when the runtime refuses
+    /// it.
     template <typename Give>
     [[nodiscard]] std::unique_ptr<Work> start(const Give& give, gpu::Status& status) {
         const std::lock_guard lock(_mutex);
@@ -205,7 +208,7 @@ class DeviceCopies::State::CopyStream {
         return nullptr;
     }
 
-    /// Holds a copy back until somebody asks about one of the copy stream's. Null when it was refused.
+    /// Holds a copy back until somebody asks about a copy of this copy stream. Null when the copy was refused.
     [[nodiscard]] std::unique_ptr<Work> hold(const gpu::Copy1D& copy, gpu::Status& status) {
         const std::lock_guard lock(_mutex);
         _held.reserve(kHeld);
@@ -224,25 +227,25 @@ class DeviceCopies::State::CopyStream {
         return nullptr;
     }
 
-    /// Gives the stream one operation more, with a marker after it if it is `marked` (else when somebody asks).
+    /// Gives the stream one more operation. Puts a marker after it if it is `marked`, else when somebody asks.
     template <typename Give>
     gpu::Status add(const Give& give, std::uint64_t& position, const bool marked = true) noexcept {
         const std::lock_guard lock(_mutex);
         const gpu::Status status = submit(give, position);
-        // Whatever goes wrong here comes out when somebody asks for the position.
+        // A failure here shows when somebody asks for the position.
         if (status.ok() && marked) {
             static_cast<void>(mark());
         }
         return status;
     }
 
-    /// How things stand with what was submitted as `position`. When it failed, `why` receives the reason, and the GPU
-    /// no longer works on anything in the copy stream.
+    /// The state of the operation that was submitted as `position`. When it failed, `why` receives the reason, and the
+    /// GPU no longer works on anything in the copy stream.
     [[nodiscard]] Progress ask(const std::uint64_t position, gpu::Status& why) noexcept {
         if (position <= _finished.load(std::memory_order_acquire) && !_any_refused.load(std::memory_order_acquire)) {
             return Progress::arrived;
         }
-        // Who asks at the same time asks for us as well.
+        // The thread that holds the lock asks for us as well.
         const std::unique_lock lock(_mutex, std::try_to_lock);
         if (!lock.owns_lock()) {
             return Progress::under_way;
@@ -282,7 +285,7 @@ class DeviceCopies::State::CopyStream {
         _live.fetch_sub(1, std::memory_order_release);
     }
 
-    /// Makes a broken copy stream usable again, with another stream. False while copies of it are still alive.
+    /// Makes a broken copy stream usable again, with another stream. False while copies of the old one are still alive.
     [[nodiscard]] bool renew() noexcept {
         const std::lock_guard lock(_mutex);
         if (_live.load(std::memory_order_acquire) != 0) {
@@ -313,7 +316,7 @@ class DeviceCopies::State::CopyStream {
         close();
     }
 
-    /// A call for this copy stream failed at once; what it was given before may be sound.
+    /// A call for this copy stream failed at once. Its earlier operations may be sound.
     void retire_from_use() noexcept { _broken.store(true, std::memory_order_release); }
 
   private:
@@ -365,8 +368,8 @@ class DeviceCopies::State::CopyStream {
         return status;
     }
 
-    /// Gives the stream what was held back. Positions were given out already, so a copy that is refused is remembered
-    /// by its own; what fails for all of them is the copy stream's failure.
+    /// Gives the stream the held copies. Their positions were given out already, so each refused copy is remembered by
+    /// its position. A failure of all of them is a failure of the copy stream.
     gpu::Status give_held() noexcept {
         if (_held.empty()) {
             return _failure;
@@ -383,7 +386,8 @@ class DeviceCopies::State::CopyStream {
             return status;
         }
         if (_held.size() == 1 || !_runtime.copy_batch(_held, _stream).ok()) {
-            // One bad copy makes the driver refuse a batch, of which it may have begun some: those are done twice.
+            // One bad copy makes the driver refuse a batch, though it may have begun some of it. Those copies are done
+            // twice.
             for (std::size_t i = 0; i < _held.size(); ++i) {
                 const gpu::Copy1D& copy = _held[i];
                 status = _runtime.copy(copy.destination, copy.source, copy.bytes, _stream);
@@ -399,7 +403,7 @@ class DeviceCopies::State::CopyStream {
         return {};
     }
 
-    /// Of a copy that the stream is through with.
+    /// The outcome of a copy that the stream is through with.
     [[nodiscard]] Progress outcome(const std::uint64_t position, gpu::Status& why) const noexcept {
         for (const Refused& refused : _refused) {
             if (refused.position == position) {
@@ -427,14 +431,14 @@ class DeviceCopies::State::CopyStream {
         return status;
     }
 
-    /// Puts a marker after all that was given. False when that failed.
+    /// Puts a marker after all operations so far. False when that failed.
     [[nodiscard]] bool mark() noexcept {
         if (!give_held().ok()) {
             return false;
         }
         if (_spare_events.empty()) {
             try {
-                // Room for all events in both lists, so that moving one from here to there never fails.
+                // Makes room for all events in both lists, so that moving one between them never fails.
                 _spare_events.reserve(_markers.size() + 1);
                 _markers.reserve(_markers.size() + 1);
             } catch (const std::bad_alloc&) {
@@ -458,7 +462,7 @@ class DeviceCopies::State::CopyStream {
         return true;
     }
 
-    /// The first `count` markers were reached.
+    /// The stream has reached the first `count` markers.
     void retire(const std::size_t count) noexcept {
         _finished.store(_markers[count - 1].covers, std::memory_order_release);
         for (std::size_t i = 0; i < count; ++i) {
@@ -467,7 +471,7 @@ class DeviceCopies::State::CopyStream {
         _markers.erase(_markers.begin(), _markers.begin() + static_cast<std::ptrdiff_t>(count));
     }
 
-    /// Events are no guide any more.
+    /// From now on events say nothing certain.
     void break_down(const gpu::Status& status) noexcept {
         _failure = status;
         // A driver that was shut down works on nothing.
@@ -475,13 +479,14 @@ class DeviceCopies::State::CopyStream {
         retire_from_use();
     }
 
-    /// Whether the stream is idle. When it does not say, the device has stopped working on it, or the driver is gone.
+    /// Whether the stream is idle. When the stream gives no answer, the device has stopped working on it, or the driver
+    /// is gone.
     [[nodiscard]] bool drained() noexcept {
         if (_drained) {
             return true;
         }
         if (_stream.value == nullptr) {
-            return true;  // it could not be made, and was given nothing
+            return true;  // the stream could not be made, so it got nothing
         }
         bool done = false;
         if (const gpu::Status status = _runtime.query_stream(_stream, done); !status.ok()) {
@@ -495,7 +500,8 @@ class DeviceCopies::State::CopyStream {
         return _drained || done;
     }
 
-    /// Copies that were accepted may still be running although a call failed: the caller keeps its memory until not.
+    /// Copies that were accepted may still be running although a call failed. The caller keeps its memory until they
+    /// are over.
     [[nodiscard]] Progress after_failure(gpu::Status& why) noexcept {
         if (!drained()) {
             return Progress::under_way;
@@ -505,7 +511,7 @@ class DeviceCopies::State::CopyStream {
     }
 
     void close() noexcept {
-        // Failures mean that the runtime is shut down and has freed everything itself.
+        // A failure here means that the runtime is shut down and has freed everything itself.
         for (const Marker& marker : _markers) {
             (void)_runtime.destroy_event(marker.event).ok();
         }
@@ -524,22 +530,23 @@ class DeviceCopies::State::CopyStream {
     const int _device;
     std::mutex _mutex;
     gpu::StreamHandle _stream;  ///< made by the first copy
-    std::uint64_t _given = 0;   ///< operations that the stream was given, or is to be given
+    std::uint64_t _given = 0;   ///< operations that the stream got, held ones included
     std::vector<gpu::Copy1D> _held;
-    std::vector<Refused> _refused;  ///< of those that were held; the copy stream takes no new ones then
+    std::vector<Refused> _refused;  ///< positions of refused copies among the held ones; the copy stream then takes no
+                                    ///< new ones
     std::atomic<bool> _any_refused{false};
     std::atomic<std::uint64_t> _finished{0};
     std::vector<Marker> _markers;  ///< not yet reached as far as we know; oldest first
     std::vector<gpu::EventHandle> _spare_events;
-    gpu::Status _failure;   ///< of the stream itself: what is not finished has failed
+    gpu::Status _failure;   ///< of the stream itself: every unfinished copy has failed
     bool _drained = false;  ///< after a failure: the GPU is through with the stream
     std::atomic<bool> _broken{false};
-    std::atomic<int> _live{0};  ///< copies that are not put away
+    std::atomic<int> _live{0};  ///< copies that are still in use
     Work* _spare_work = nullptr;
-    std::atomic<Work*> _returned_work{nullptr};  ///< any thread adds one, the lock's holder takes all
+    std::atomic<Work*> _returned_work{nullptr};  ///< any thread adds one; the holder of the lock takes all
 };
 
-/// What a GPU has.
+/// The state of one GPU.
 struct DeviceCopies::State::Device {
     enum class Kernel : std::uint8_t { unknown, loading, ready, refused };
 
@@ -567,8 +574,8 @@ DeviceCopies::State::~State() {
 
 DeviceCopies::State::Device& DeviceCopies::State::device(const int wanted) {
     int number = wanted;
-    // Managed memory of some runtimes has no owner; any device can copy it, the caller's own is the likeliest to hold
-    // it.
+    // Managed memory of some runtimes has no owner. Any device can copy it; the caller's own device is the likeliest to
+    // hold it.
     if (number < 0) {
         number = runtime.device_to_use();
     }
@@ -606,7 +613,7 @@ DeviceCopies::State::CopyStream& DeviceCopies::State::copy_stream(Device& on, co
     if (copy_stream != nullptr && (!copy_stream->broken() || copy_stream->renew())) {
         return *copy_stream;
     }
-    // A copy stream that broke stays until its copies are gone; then it serves where the next one breaks.
+    // A copy stream that broke stays until its copies are gone. Then it serves where the next one breaks.
     for (const std::unique_ptr<CopyStream>& candidate : on.copy_streams) {
         const bool in_use = std::any_of(on.current.begin(), on.current.end(),
                                         [&](const auto& other) { return other.load() == candidate.get(); });
@@ -631,8 +638,8 @@ bool DeviceCopies::State::cpu_reaches_both(const End& destination, const End& so
     if (destination.info != nullptr && source.info != nullptr) {
         return destination.info->host_accessible() && source.info->host_accessible();
     }
-    // The layer's own memory may be a GPU's. It matters only where the other side would have to pass through pinned
-    // blocks. "host" is no answer: it is what a runtime says of every pointer when it is shut down.
+    // The layer's own memory may be a GPU's. That matters only where the other side would have to pass through pinned
+    // blocks. The answer "host" says nothing: a runtime that is shut down gives it for every pointer.
     if (is_pageable(destination)) {
         return classify(source.address).kind == gpu::MemoryKind::pinned;
     }
@@ -652,8 +659,8 @@ void DeviceCopies::State::order(const End& end) {
     }
 }
 
-// A kernel copies with multiprocessors that the program's own kernels could use: where communication and computation
-// are to overlap it is the worse choice, however fast it is by itself. It starts sooner than a copy engine, though.
+// A kernel copies with multiprocessors that the program's own kernels could use. Where communication and computation
+// are to overlap, it is the worse choice, however fast it is by itself. It starts sooner than a copy engine, though.
 
 bool DeviceCopies::State::kernel_may_copy(const Device& on, const End& destination, const End& source,
                                           const std::size_t bytes) {
@@ -667,8 +674,9 @@ bool DeviceCopies::State::kernel_may_copy(const Device& on, const End& destinati
         if (info.kind != gpu::MemoryKind::device) {
             return false;
         }
-        // Memory of another process was mapped for this device. The program's own on another device can be out of a
-        // kernel's reach, and enabling access is the program's business: it would find it enabled, which is an error.
+        // Memory of another process was mapped for this device. A kernel may not reach the program's own memory on
+        // another device. Enabling access is the program's business: if we did, the program's own call would find
+        // access enabled, which is an error.
         if (end->info != nullptr && info.device != on.number) {
             return false;
         }
@@ -686,7 +694,7 @@ bool DeviceCopies::State::kernel_ready(Device& on) {
     if (state == Device::Kernel::ready) {
         return true;
     }
-    // Whoever comes while another thread compiles does not wait for it.
+    // A thread that comes while another one compiles does not wait for it.
     if (state != Device::Kernel::unknown ||
         !on.kernel_state.compare_exchange_strong(state, Device::Kernel::loading, std::memory_order_acquire)) {
         return false;
@@ -700,7 +708,7 @@ bool DeviceCopies::State::kernel_ready(Device& on) {
         }
     }
     if (status.code == gpu::kBusy) {
-        on.kernel_state.store(Device::Kernel::unknown, std::memory_order_release);  // another time
+        on.kernel_state.store(Device::Kernel::unknown, std::memory_order_release);  // try again another time
         return false;
     }
     if (!status.ok()) {
@@ -756,7 +764,7 @@ void DeviceCopies::State::shut_down() noexcept {
 void DeviceCopies::Work::start_blocks(State& state) {
     block_bytes = bytes;
     if (bytes > kSmallestBlockBytes) {
-        // All of it at once as long as blocks do not get too long.
+        // Takes all of it at once as long as blocks do not get too long.
         const std::size_t share = (bytes + kBlocks - 1) / kBlocks;
         const std::size_t longest = std::max(state.tuning.ring_chunk_bytes, kSmallestBlockBytes);
         block_bytes = std::clamp(share, kSmallestBlockBytes, longest);
@@ -768,13 +776,14 @@ void DeviceCopies::Work::start_blocks(State& state) {
         if (packer != nullptr && !memory.pinned()) {
             need_scratch(copy_stream->device(), block_bytes);
         }
-        // When nothing is left to pin, ordinary memory has to do; more than one block of it would gain nothing.
+        // When nothing is left to pin, ordinary memory has to do. More than one block of it would gain nothing.
         if (!memory.pinned() && !blocks.empty()) {
             break;
         }
         blocks.push_back({std::move(memory), 0, 0});
     }
-    // A short message's first half is done at once; a long one's takes the CPU too long for a call that only starts.
+    // A short message's first half is done at once. A long one's takes the CPU too long for a call that only starts a
+    // copy.
     if (way == Way::upload && bytes > kSmallestBlockBytes) {
         return;
     }
@@ -800,7 +809,7 @@ gpu::Status DeviceCopies::Work::move(const End& to, const End& from, const std::
     const auto moved = static_cast<std::int64_t>(count);
     const gpu::Status status = scratch ? packer->move_through(scratch, target, origin, moved, stream)
                                        : packer->move(target, origin, moved, stream);
-    // Some of several operations may have been accepted, and nobody will ask about them.
+    // The stream may have accepted some of several operations, and nobody will ask about those.
     if (!status.ok()) {
         (void)runtime.synchronize_stream(stream).ok();
     }
@@ -893,7 +902,7 @@ bool DeviceCopies::Work::advance() noexcept {
         return true;
     }
     if (stopped) {
-        gpu::Status later;  // the first failure is the one to tell
+        gpu::Status later;  // the copy reports its first failure
         over = copy_stream->ask(position, later) != Progress::under_way;
         return over;
     }
@@ -1086,7 +1095,7 @@ void request_copy_engine(const CopyEngine engine) noexcept {
     if (engine == CopyEngine::automatic) {
         return;
     }
-    // Read by the AMD runtime when it starts; unknown to others.
+    // The AMD runtime reads this when it starts. Other runtimes do not know it.
     static_cast<void>(::setenv("HSA_ENABLE_SDMA", engine == CopyEngine::engine ? "1" : "0", 0));
 }
 

@@ -18,13 +18,15 @@
 namespace awaken::transfer {
 namespace {
 
-/// Exports that are remembered. A program that sends from more allocations than this in turn asks the runtime again.
+/// The number of exports that are remembered. A program that sends from more allocations than this in turn asks the
+/// runtime again.
 constexpr std::size_t kRememberedExports = 1024;
-/// Drivers hand device memory out in pieces of this size; smaller exported blocks would share one with other memory.
+/// Drivers hand device memory out in pieces of this size. A smaller exported block would share its piece with other
+/// memory.
 constexpr std::size_t kSmallestExport = std::size_t{2} << 20;
-/// While the GPU is busy it is asked again after so long.
+/// While the GPU is busy, we ask it again after this long.
 constexpr std::chrono::milliseconds kBetweenTries{100};
-/// Marks identities that the pool gives its blocks itself: runtimes count theirs from one.
+/// Marks identities that the pool itself gives its blocks. Runtimes count theirs from one.
 constexpr std::uint64_t kOwnIdentity = std::uint64_t{1} << 63;
 
 /// The power of two that holds `bytes`; 0 when there is none.
@@ -44,7 +46,8 @@ struct Exports::State {
         std::size_t size = 0;
         gpu::Status status;
         gpu::IpcMemoryHandle handle;
-        /// Of the allocation's first byte in what the other process gets when it opens the handle.
+        /// Distance of the allocation's first byte from the address that the other process gets when it opens the
+        /// handle.
         std::size_t offset = 0;
 
         [[nodiscard]] bool answers(const gpu::PointerInfo& info) const noexcept {
@@ -57,11 +60,11 @@ struct Exports::State {
             location.kind = Location::Kind::device;
             location.device = info.device;
             location.allocation_id = id;
-            // Where a runtime exports more than the allocation (a block that it shares with others), what the other
-            // process maps begins before it, and receivers count from there.
+            // A runtime may export more than the allocation (a block that the allocation shares with others). The other
+            // process's mapping then begins before the allocation, and receivers count from there.
             location.allocation_bytes = offset + size;
             location.offset = offset + (reinterpret_cast<std::uintptr_t>(pointer) - base);
-            // Of such a block several allocations are exported, which do not displace each other.
+            // Several allocations of such a block may be exported, and must not displace each other.
             location.address = offset == 0 ? base : 0;
             location.chunk_bytes = 0;
             static_assert(sizeof(handle.bytes) == sizeof(location.handle));
@@ -73,7 +76,7 @@ struct Exports::State {
 
     explicit State(gpu::Runtime& gpu_runtime) : runtime(gpu_runtime) {}
 
-    /// The answer for this allocation, when it is known; null otherwise. With the lock.
+    /// The answer for this allocation if it is known, else null. Call it with the lock.
     const Export* find(const gpu::PointerInfo& info) {
         if (!entries.empty() && entries.front().answers(info)) {
             return &entries.front();
@@ -139,14 +142,14 @@ gpu::Status Exports::describe(const void* pointer, const gpu::PointerInfo& info,
     answer.base = info.base;
     answer.id = info.id;
     answer.size = info.size;
-    // The handle stands for the whole allocation, and what becomes of an interior pointer's offset differs between
-    // versions of HIP: so the base is exported, and the pointer's place in it is for us to say.
+    // The handle stands for the whole allocation, and versions of HIP treat an interior pointer's offset differently.
+    // So we export the base, and describe the pointer's place in it ourselves.
     answer.status = _state->runtime.ipc_export(reinterpret_cast<const void*>(info.base), answer.handle, answer.offset);
     if (info.id != 0) {
         try {
             _state->remember(answer);
         } catch (const std::bad_alloc&) {
-            // It is asked about again next time.
+            // The next call asks the runtime again.
         }
     }
     return answer.write(pointer, info, location);
@@ -154,12 +157,12 @@ gpu::Status Exports::describe(const void* pointer, const gpu::PointerInfo& info,
 
 // ---- the layer's own blocks -----------------------------------------------------------------------------------------
 //
-// Free blocks are kept for a while, not only because allocating is slow: a peer may still have a block mapped, and
-// while it has, giving the block back frees nothing on some drivers and is undefined on others. Limits::idle is
-// therefore longer than peers keep mappings that they do not use (Mappings::Limits::idle).
+// The pool keeps free blocks for a while. One reason is that allocating is slow. The other is that a peer may still
+// have a block mapped. Meanwhile giving the block back frees nothing on some drivers and is undefined on others. So
+// Limits::idle is longer than peers keep mappings that they do not use (Mappings::Limits::idle).
 //
-// The runtime is called without the lock: allocating and freeing device memory take milliseconds, and freeing waits for
-// the device.
+// The pool calls the runtime without the lock: allocating and freeing device memory take milliseconds, and freeing
+// waits for the device.
 
 struct ExportedPool::State {
     using Clock = std::chrono::steady_clock;
@@ -178,7 +181,7 @@ struct ExportedPool::State {
     State(gpu::Runtime& gpu_runtime, Exports& all_exports, const Limits all_limits)
         : runtime(gpu_runtime), exports(all_exports), limits(all_limits) {}
 
-    /// The most recently freed block of this kind: the others get a chance to be idle for long enough.
+    /// The most recently freed block of this kind, so that the others can be idle for long enough.
     bool take_free(const Kind kind, FreeBlock& block) {
         const auto blocks = free_blocks.find(kind);
         if (blocks == free_blocks.end() || blocks->second.empty()) {
@@ -191,7 +194,7 @@ struct ExportedPool::State {
         return true;
     }
 
-    /// The kind whose oldest free block has been free for longest; end when there is none. `device` -1: of any device.
+    /// The kind whose oldest free block has been free for longest. End when there is none. `device` -1: of any device.
     FreeBlocks::iterator oldest(const int device = -1) noexcept {
         auto result = free_blocks.end();
         for (auto blocks = free_blocks.begin(); blocks != free_blocks.end(); ++blocks) {
@@ -205,7 +208,8 @@ struct ExportedPool::State {
         return result;
     }
 
-    /// Gives the oldest free block of that kind back to the GPU, which is idle. It counts until it is really gone.
+    /// Gives the oldest free block of that kind back to the GPU, which is idle. The block counts until it is really
+    /// gone.
     void give_to_gpu(std::unique_lock<std::mutex>& lock, const FreeBlocks::iterator blocks) noexcept {
         const std::size_t capacity = blocks->first.capacity;
         std::byte* const data = blocks->second.front().data;
@@ -219,7 +223,7 @@ struct ExportedPool::State {
         leaving_bytes -= capacity;
     }
 
-    /// False when there was nothing to give back, or the device is busy.
+    /// Gives all free blocks back. False when there was none, or the device is busy.
     bool give_all_to_gpu(std::unique_lock<std::mutex>& lock, const int device) noexcept {
         if (oldest(device) == free_blocks.end() || !runtime.is_soon_idle(device)) {
             return false;
@@ -230,7 +234,7 @@ struct ExportedPool::State {
         return true;
     }
 
-    /// A block comes back from its borrower.
+    /// A borrower gives a block back.
     void give_back(const Kind kind, std::byte* data, const Location& location) noexcept {
         std::unique_lock lock(mutex);
         lent_bytes -= kind.capacity;
@@ -244,7 +248,7 @@ struct ExportedPool::State {
                 }
                 return;
             } catch (const std::bad_alloc&) {
-                // Without room to remember it, it goes back at once.
+                // There is no room to remember the block, so it goes back to the GPU at once.
             }
         }
         lock.unlock();
@@ -262,7 +266,7 @@ struct ExportedPool::State {
         if (!exports.describe(data, info, location).ok()) {
             return false;
         }
-        // Receivers tell by the identity that an address holds other memory than before. Where the runtime gives none,
+        // By the identity receivers see that an address holds other memory than before. Where the runtime gives none,
         // the pool does: it knows when it allocated the block.
         if (location.allocation_id == 0) {
             location.allocation_id = kOwnIdentity | identities.fetch_add(1, std::memory_order_relaxed);
@@ -276,15 +280,15 @@ struct ExportedPool::State {
     Exports& exports;
     const Limits limits;
     std::atomic<std::uint64_t> identities{1};
-    /// No free block is to go back earlier than this: what trim_idle() looks at before it takes the lock.
+    /// No free block is due earlier than this. trim_idle() looks at it before it takes the lock.
     std::atomic<Clock::rep> next_due{kNever};
 
     std::mutex mutex;
     FreeBlocks free_blocks;
     std::set<int> unexportable;     ///< devices whose memory could not be exported; that does not change
-    std::size_t lent_bytes = 0;     ///< also of blocks that are being allocated
+    std::size_t lent_bytes = 0;     ///< also counts blocks that are being allocated
     std::size_t free_bytes = 0;     ///< of free_blocks
-    std::size_t leaving_bytes = 0;  ///< of blocks that are being given back to the GPU
+    std::size_t leaving_bytes = 0;  ///< of blocks on their way back to the GPU
     std::uint64_t refused = 0;
     std::uint64_t allocated = 0;
     bool closed = false;
@@ -371,7 +375,7 @@ ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t by
     void* memory = nullptr;
     gpu::Status status = state.runtime.allocate(device, kind.capacity, memory);
     if (!status.ok()) {
-        // The card is full, and part of that is what lies idle here.
+        // The card is full, and a part of that is our idle blocks.
         lock.lock();
         const bool made_room = state.give_all_to_gpu(lock, device);
         lock.unlock();

@@ -1,4 +1,5 @@
-// Device memory of this process that others may map: the program's own, and the layer's for what cannot be exported.
+// Device memory of this process that others may map: memory of the program, and blocks of the layer for memory that
+// cannot be exported.
 #pragma once
 
 #include <chrono>
@@ -12,8 +13,8 @@
 
 namespace awaken::transfer {
 
-/// IPC handles of the program's allocations. Asking the runtime costs microseconds, so handles are kept by the
-/// allocation's identity, within a bound; memory without an identity (some HIP versions) is asked about each time.
+/// IPC handles of the program's allocations. Asking the runtime costs microseconds, so this class keeps handles by the
+/// allocation's identity, within a bound. It asks about memory without an identity (some HIP versions) each time.
 /// Thread-safe.
 class Exports {
   public:
@@ -22,7 +23,8 @@ class Exports {
     Exports(const Exports&) = delete;
     Exports& operator=(const Exports&) = delete;
 
-    /// Describes the memory at `pointer`. Not ok when it cannot be exported; that is remembered for the allocation.
+    /// Describes the memory at `pointer`. Not ok when the memory cannot be exported; the class remembers that for the
+    /// allocation.
     [[nodiscard]] gpu::Status describe(const void* pointer, const gpu::PointerInfo& info, Location& location);
 
   private:
@@ -30,12 +32,12 @@ class Exports {
     std::unique_ptr<State> _state;
 };
 
-/// Blocks of exportable device memory, kept for reuse: allocating takes milliseconds. Thread-safe.
+/// Blocks of exportable device memory. The pool keeps them for reuse, since allocating takes milliseconds. Thread-safe.
 class ExportedPool {
   public:
     struct Limits {
         std::size_t bytes = std::size_t{1} << 30;  ///< of all blocks of the process, lent and free
-        /// Free blocks go back to the GPU after so long, which is longer than peers keep mappings of them.
+        /// Free blocks go back to the GPU after this long. Peers keep mappings of them for less time.
         std::chrono::milliseconds idle{6000};
     };
     struct Statistics {
@@ -46,7 +48,7 @@ class ExportedPool {
     ExportedPool(const ExportedPool&) = delete;
     ExportedPool& operator=(const ExportedPool&) = delete;
 
-    /// On loan; gives itself back when destroyed. Also when the pool is shut down before it.
+    /// On loan. Its destructor gives it back, even if the pool was shut down before.
     class Block {
       public:
         Block() = default;
@@ -68,13 +70,14 @@ class ExportedPool {
         int _device = -1;
         Location _location;
     };
-    /// At least `bytes` bytes on `device`; empty when the bound is reached, the card is full or refuses to export.
+    /// At least `bytes` bytes on `device`. Empty when the pool reaches its bound, or the card is full or refuses to
+    /// export.
     [[nodiscard]] Block acquire(int device, std::size_t bytes);
-    /// Gives back free blocks that were idle for long enough; whoever makes progress calls it now and then.
+    /// Gives back free blocks that were idle for long enough. Code that makes progress calls it now and then.
     void trim_idle() noexcept;
-    /// The same, as of that time.
+    /// The same, with the given time as the present.
     void trim_idle(std::chrono::steady_clock::time_point now) noexcept;
-    /// Gives all free blocks back; called while the runtime is still there. Safe to call twice.
+    /// Gives all free blocks back. The caller calls it while the runtime is still there. Safe to call twice.
     void shut_down() noexcept;
     [[nodiscard]] Statistics statistics() const;
 

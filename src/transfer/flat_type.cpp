@@ -14,8 +14,8 @@ bool product(const std::int64_t a, const std::int64_t b, std::int64_t& result) n
     return !__builtin_mul_overflow(a, b, &result);
 }
 
-/// Fewer loops around the same blocks: those without repetitions vanish, neighbours that continue each other are one,
-/// and blocks that follow each other without a gap become longer. False on overflow.
+/// Makes fewer loops around the same blocks. Loops without repetitions vanish, neighbouring loops that continue each
+/// other become one, and blocks that follow each other without a gap become longer. False on overflow.
 bool normalise(std::vector<Loop>& loops, std::int64_t& width) {
     std::erase_if(loops, [](const Loop& loop) { return loop.count == 1; });
     std::vector<Loop> joined;

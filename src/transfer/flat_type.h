@@ -1,6 +1,6 @@
 // Datatypes as GPUs take them: strided blocks in a few nested loops, or a list of entries.
 //
-// Positions count the bytes of data of a buffer in the order in which they travel; whatever moves typed memory moves a
+// Positions count the data bytes of a buffer in the order in which they travel. Code that moves typed memory moves a
 // range of positions, so that a message can go in parts.
 #pragma once
 
@@ -19,7 +19,7 @@
 namespace awaken::transfer {
 
 /// Blocks of `width` bytes at offset + i[0] * strides[0] + i[1] * strides[1] + ..., for i[0] in [0, counts[0])
-/// innermost. Loops that are not needed have count 1 and stride 0. Dense loops are gone: the width is the longest run.
+/// innermost. Unneeded loops have count 1 and stride 0. There are no dense loops: the width is the longest run.
 struct Strided {
     static constexpr std::size_t kLoops = 4;
     std::int64_t offset = 0;  ///< of the first block, from the buffer's address
@@ -28,20 +28,20 @@ struct Strided {
     std::array<std::int64_t, kLoops> strides{};
 
     [[nodiscard]] std::int64_t bytes() const noexcept;
-    /// Calls visit(StridedBlock, position) for rows that hold the positions [begin, end), in order: whole rows of the
-    /// innermost loop together, and what begins or ends inside of a row by itself.
+    /// Calls visit(StridedBlock, position) for rows that hold the positions [begin, end), in order. One call covers
+    /// whole rows of the innermost loop together. A row of which only a part is wanted gets a call of its own.
     template <typename Visit>
     void for_each_block(std::int64_t begin, std::int64_t end, const Visit& visit) const;
-    /// How often that calls for all positions, but for cut rows.
+    /// How many calls that makes for all positions, without cut rows.
     [[nodiscard]] std::int64_t rows_of_blocks() const noexcept { return counts[1] * counts[2] * counts[3]; }
 
     bool operator==(const Strided&) const = default;
 };
 
-/// `count` elements of the layout as strided blocks; nothing when they are not, or need more loops.
+/// `count` elements of the layout as strided blocks. Empty when they have no such form, or need more loops.
 [[nodiscard]] std::optional<Strided> strided_form(const Layout& layout, std::int64_t count);
 
-/// An entry of a list: rows of `width` bytes, `pitch` apart. As kernels see it (gpu/kernels/pack.h).
+/// An entry of a list: rows of `width` bytes, `pitch` apart. Kernels see it in this form (gpu/kernels/pack.h).
 struct ListEntry {
     std::int64_t offset = 0;
     std::int64_t pitch = 0;
@@ -51,12 +51,12 @@ struct ListEntry {
     [[nodiscard]] std::uint64_t bytes() const noexcept { return std::uint64_t{width} * rows; }
 };
 
-/// Large runs are cut to entries of this size, so that the threads of a kernel share the work evenly.
+/// A large run becomes entries of this size, so that the threads of a kernel share the work evenly.
 inline constexpr std::int64_t kEntryBytes = 16 << 10;
-/// Longer lists are not made: they would take more memory than the data is worth.
+/// We make no longer lists: they would take more memory than the data is worth.
 inline constexpr std::size_t kMostEntries = std::size_t{1} << 21;
 
-/// Something that belongs to a datatype and goes with it: copies of its list on GPUs.
+/// Something that belongs to a datatype and goes with it, such as copies of its list on GPUs.
 class Attachment {
   public:
     virtual ~Attachment() = default;
@@ -65,7 +65,7 @@ class Attachment {
     Attachment& operator=(const Attachment&) = delete;
 };
 
-/// One element of a datatype. Immutable but for what is made at first use; thread-safe.
+/// One element of a datatype. Immutable, except for members that are made at first use. Thread-safe.
 class FlatType {
   public:
     explicit FlatType(Layout layout) : _layout(std::move(layout)) {}
@@ -73,12 +73,12 @@ class FlatType {
     FlatType& operator=(const FlatType&) = delete;
 
     [[nodiscard]] const Layout& layout() const noexcept { return _layout; }
-    /// The list of one element; empty when it would be too long.
+    /// The list of one element. Empty when it would be too long.
     [[nodiscard]] const std::vector<ListEntry>& entries() const;
     /// Mean bytes of an entry, >= 1.
     [[nodiscard]] std::uint64_t mean_entry_bytes() const;
 
-    /// A place for what others attach to the type, by a key of their own.
+    /// A place where other classes attach something to the type, by a key of their own.
     struct LineAddress {
         const void* owner = nullptr;
         int device = -1;
@@ -97,17 +97,17 @@ class FlatType {
     mutable LineAddresses _places;
 };
 
-/// Memory seen through a datatype: `count` elements at `origin`, which may be 0 (MPI_BOTTOM). Strided wherever that can
-/// be; otherwise as a list.
+/// Memory seen through a datatype: `count` elements at `origin`, which may be 0 (MPI_BOTTOM). Strided wherever
+/// possible, otherwise a list.
 struct TypedMemory {
-    /// Of a datatype's elements.
+    /// From a datatype's elements.
     TypedMemory(std::shared_ptr<const FlatType> type, const void* buffer, std::int64_t elements);
-    /// Of strided blocks whose datatype is not here.
+    /// From strided blocks whose datatype is in another process.
     TypedMemory(const void* buffer, const Strided& blocks);
 
     std::uintptr_t origin;
     std::optional<Strided> strided;
-    std::shared_ptr<const FlatType> type;  ///< null when it is only known to be strided
+    std::shared_ptr<const FlatType> type;  ///< null when only the strided blocks are known
     std::int64_t count;
     std::int64_t bytes;  ///< of data
 };

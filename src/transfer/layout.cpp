@@ -9,13 +9,14 @@
 namespace awaken::transfer {
 namespace {
 
-/// a * b == c without overflow; strides come from the program and may be anything.
+/// a * b == c without overflow. Strides come from the program and may be anything.
 bool product_equals(const std::int64_t a, const std::int64_t b, const std::int64_t c) noexcept {
     std::int64_t product = 0;
     return !__builtin_mul_overflow(a, b, &product) && product == c;
 }
 
-/// Sizes are asked for with counts for which no buffer could exist ("is this contiguous?"): saturate, never wrap.
+/// Callers ask for sizes with counts for which no buffer could exist ("is this contiguous?"). So this saturates and
+/// never wraps.
 std::int64_t saturating_product(const std::int64_t a, const std::int64_t b) noexcept {
     std::int64_t product = 0;
     if (!__builtin_mul_overflow(a, b, &product)) {
@@ -34,7 +35,7 @@ std::int64_t saturating_sum(const std::int64_t a, const std::int64_t b) noexcept
 
 /// Appends `block` to `last` when the two travel as one run of bytes or as rows at one pitch.
 ///
-/// Adjacent single runs are joined by the caller first, so that joining rows never hides a longer run.
+/// The caller joins adjacent single runs first, so that joining rows never hides a longer run.
 bool join_rows(StridedBlock& last, const StridedBlock& block) noexcept {
     if (last.width != block.width) {
         return false;
@@ -62,8 +63,8 @@ bool join_rows(StridedBlock& last, const StridedBlock& block) noexcept {
     return true;
 }
 
-/// Joins what is handed in, in order, into as few strided blocks as two blocks of memory allow: neighbouring runs
-/// first, then runs of one length at one distance.
+/// Joins the blocks that it gets, in order, into as few strided blocks as two blocks of memory allow. Neighbouring runs
+/// join first, then runs of one length at one distance.
 template <typename Sink>
 class Coalescer {
   public:
@@ -119,7 +120,7 @@ StridedBlock block_of(const LayoutNode& leaf) noexcept {
     return {leaf.offset, leaf.length, leaf.count, leaf.count == 1 ? 0 : leaf.stride};
 }
 
-/// A leaf whose repetitions follow each other without a gap is one run.
+/// A leaf whose repetitions follow each other without a gap becomes one run.
 void make_dense(LayoutNode& leaf) noexcept {
     if (leaf.count > 1 && leaf.stride == leaf.length &&
         saturating_product(leaf.length, leaf.count) != std::numeric_limits<std::int64_t>::max()) {
@@ -167,7 +168,7 @@ std::vector<LayoutNode> join_leaves(std::vector<LayoutNode> nodes) {
     return joined;
 }
 
-/// Whether the two differ in nothing but where they are.
+/// Whether the two differ only in their offsets.
 bool same_shape(const LayoutNode& a, const LayoutNode& b) noexcept {
     return a.length == b.length && a.count == b.count && a.stride == b.stride &&
            std::equal(
@@ -176,7 +177,7 @@ bool same_shape(const LayoutNode& a, const LayoutNode& b) noexcept {
 }
 
 /// Neighbours of one shape at one distance become a loop: an indexed type whose blocks are regular is a vector. Two of
-/// them have one distance always, so that they count only when there is nothing else.
+/// them always have one distance, so two count only when there is nothing else.
 std::vector<LayoutNode> fold_repetitions(std::vector<LayoutNode> nodes) {
     if (nodes.size() < 2) {
         return nodes;
@@ -215,7 +216,7 @@ std::vector<LayoutNode> fold_repetitions(std::vector<LayoutNode> nodes) {
     return folded;
 }
 
-/// The same bytes in the same order with fewer nodes; nodes without data vanish.
+/// The same bytes in the same order with fewer nodes. Nodes without data vanish.
 std::vector<LayoutNode> simplify(std::vector<LayoutNode> nodes) {
     std::vector<LayoutNode> result;
     result.reserve(nodes.size());
@@ -328,7 +329,7 @@ class Walker {
                 if (!nodes(node.children, position)) {
                     return false;
                 }
-                // Not stepped past the last repetition: that address need not be representable.
+                // Takes no step past the last repetition: that address need not be representable.
                 if (i + 1 < node.count) {
                     position += node.stride;
                 }

@@ -13,9 +13,9 @@ namespace awaken::transfer {
 
 namespace {
 
-/// Large allocations are remembered by identity only; that many are enough for any program that uses several in turn.
+/// We remember large allocations by identity only. This many are enough for any program that uses several in turn.
 constexpr std::size_t kRemembered = 64;
-/// While the device is busy it is asked again after so long.
+/// While the device is busy, we ask it again after this long.
 constexpr std::chrono::milliseconds kBetweenCloses{10};
 
 }  // namespace
@@ -83,8 +83,8 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
             take(current);
             return use;
         }
-        // The same handle for another allocation: what is mapped was freed. A runtime maps a handle once, so the old
-        // mapping has to go before the new one can come.
+        // The handle is the same but the allocation is another: the mapped memory was freed. A runtime maps a handle
+        // once, so the old mapping has to go before the new one can come.
         ++_statistics.closed_stale;
         if (current->uses == 0) {
             doom(current);
@@ -112,8 +112,8 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
         }
     }
 
-    // A mapping of a large part of the card would keep its owner from freeing it: such a one is kept only when it turns
-    // out to be used again and again.
+    // A mapping of a large part of the card would keep its owner from freeing the memory. We keep such a mapping only
+    // when the program uses it again and again.
     bool once = bytes > _limits.bytes / 4;
     if (once && location.allocation_id != 0) {
         const auto seen = std::find_if(_seen.begin(), _seen.end(), [&](const Seen& other) {
@@ -156,9 +156,9 @@ void Mappings::set_due(const Clock::time_point due) noexcept {
     }
 }
 
-/// A mapping of the same handle, or of an allocation where another one was, as a runtime that carves small ones out of
-/// a block makes them: the handles differ, but the old one was freed, and keeping it mapped makes the runtime refuse
-/// the new one.
+/// True for a mapping of the same handle, and for one of an allocation at whose place there is another now. The latter
+/// happens where a runtime carves small allocations out of a block. The handles differ, but the old allocation was
+/// freed, and its mapping makes the runtime refuse the new one.
 bool Mappings::is_in_the_way(const Mapping& mapping, const int owner, const Location& location, const int device) {
     if (mapping.owner != owner || mapping.device != device) {
         return false;
@@ -171,7 +171,7 @@ bool Mappings::is_in_the_way(const Mapping& mapping, const int owner, const Loca
 void Mappings::give_back(const List::iterator mapping) noexcept {
     const std::scoped_lock lock(_mutex);
     mapping->last_used = Clock::now();
-    // Who gives it back may be a thread of ours, which must not close it.
+    // A thread of ours may give the mapping back, and must not close it.
     if (--mapping->uses == 0 && (mapping->stale || mapping->once)) {
         doom(mapping);
     }
@@ -198,7 +198,7 @@ void Mappings::close_doomed(const When when) noexcept {
                                               : _runtime.is_idle(asked);
         }
         if (idle) {
-            // Fails only when the runtime has shut down, and then there is nothing to close.
+            // Fails only when the runtime has shut down. Then there is nothing to close.
             static_cast<void>(_runtime.ipc_close(mapping->base));
             mapping = _doomed.erase(mapping);
         } else {
@@ -252,7 +252,7 @@ void Mappings::reclaim() noexcept {
     }
     const std::unique_lock lock(_mutex, std::try_to_lock);
     if (!lock.owns_lock()) {
-        return;  // somebody is at it
+        return;  // another thread is reclaiming
     }
     Clock::time_point next = Clock::time_point::max();
     for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {

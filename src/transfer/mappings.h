@@ -1,12 +1,12 @@
 // GPU memory of other processes, mapped into this one by IPC.
 //
-// Opening a mapping costs from 20 us to 20 ms, growing with the allocation, so mappings are kept; and a mapping keeps
-// its owner's memory alive, so they are not kept for long. What is mapped is checked by the allocation's identity at
-// each use: memory that was freed and allocated again at the same address is another allocation, and its old mapping
-// would show old bytes.
+// Opening a mapping costs from 20 us to 20 ms, growing with the allocation. So we keep mappings. A mapping keeps its
+// owner's memory alive, so we do not keep it for long. Each use checks the allocation's identity: memory that its owner
+// freed and allocated again at the same address is another allocation, and the old mapping would show old bytes.
 //
-// Closing waits for all work of the device, the program's own too. So it is done when the device is idle, in calls of
-// the program's (see gpu.h); until then what is in the way of a new mapping keeps it from being opened.
+// Closing a mapping waits for all work of the device, also that of the program. So we close mappings when the device is
+// idle, inside MPI calls of the program (see gpu.h). Until then an old mapping that is in the way of a new one keeps
+// the new one from being opened.
 //
 // Knows the GPU interface, nothing of MPI.
 #pragma once
@@ -29,13 +29,13 @@ namespace awaken::transfer {
 class Mappings {
   public:
     struct Limits {
-        /// Of one owner's allocations mapped at a time, those in use apart: what a process frees while others have it
-        /// mapped goes back to its GPU only when they let go.
+        /// The most bytes of one owner's allocations that are mapped at a time, without those in use. When a process
+        /// frees memory that others have mapped, its GPU gets the memory back only when they close their mappings.
         std::size_t bytes = std::size_t{16} << 30;
         std::size_t count = 4096;  ///< mappings
-        /// Closed when unused for so long. Programs that compute or check for seconds between their messages come back
-        /// to the same buffers, and mapping those anew takes longer than a message; the bound on bytes says how much
-        /// memory that has been freed meanwhile is kept from its owner at most.
+        /// We close a mapping that was unused for this long. Programs that compute or check for seconds between their
+        /// messages use the same buffers again, and mapping those anew takes longer than a message. The bound on bytes
+        /// limits how much freed memory the mappings keep from its owner meanwhile.
         std::chrono::milliseconds idle{5000};
     };
     struct Statistics {
@@ -52,24 +52,24 @@ class Mappings {
     Mappings& operator=(const Mappings&) = delete;
 
     class Use;
-    /// The memory that `location` of process `owner` describes, mapped for `device`. Thread-safe. When it cannot be
-    /// mapped, `status` says why and the use is empty; with gpu::kBusy another time may be different.
+    /// Maps the memory that `location` of process `owner` describes for `device`. Thread-safe. When the memory cannot
+    /// be mapped, `status` says why and the use is empty. With gpu::kBusy a later call may succeed.
     [[nodiscard]] Use open(int owner, const Location& location, int device, gpu::Status& status);
 
-    /// To be called now and then by calls of the program's: closes what is to be closed and what has not been used for
-    /// long, if the device is idle. Costs a look at a clock while there is something mapped, and a load otherwise.
+    /// Calls of the program call this now and then. It closes doomed mappings and those unused for long, if the device
+    /// is idle. Costs a look at a clock while something is mapped, and a load otherwise.
     void reclaim() noexcept;
-    /// Closes what is not in use, if the device is idle.
+    /// Closes all mappings that are not in use, if the device is idle.
     void trim() noexcept { trim(When::now); }
-    /// Closes everything, or leaves it to the end of the process where the device stays busy. Called while the runtime
-    /// is still there. Safe to call twice.
+    /// Closes everything, or leaves it to the end of the process where the device stays busy. The caller calls it while
+    /// the runtime is still there. Safe to call twice.
     void shut_down() noexcept;
     [[nodiscard]] Statistics statistics() const;
 
   private:
     /// How long it may take until a device is idle.
     enum class When : std::uint8_t { now, soon, in_the_end };
-    /// The kernel's notes of the time, some milliseconds old at most: looked at after each use.
+    /// The kernel's coarse clock, at most some milliseconds behind. Read after each use.
     struct Clock {
         using duration = std::chrono::nanoseconds;
         using rep = duration::rep;
@@ -86,23 +86,23 @@ class Mappings {
         std::uint64_t address;  ///< of the allocation in its owner's address space
         std::size_t bytes;
         void* base;
-        int uses;    ///< under way
-        bool stale;  ///< to be closed as soon as it is not in use
+        int uses;    ///< copies under way
+        bool stale;  ///< close it as soon as no copy uses it
         bool once;   ///< first use of a large allocation: closed after it
         Clock::time_point last_used;
     };
     using List = std::list<Mapping>;
 
     void give_back(List::iterator mapping) noexcept;
-    /// Takes the mapping out of use: nobody finds it any more, and it is closed when that waits for nothing.
+    /// Takes the mapping out of use: nobody finds it any more. We close it as soon as closing waits for nothing.
     void doom(List::iterator mapping) noexcept;
-    /// Closes those, of devices that are idle.
+    /// Closes the doomed mappings of devices that are idle.
     void close_doomed(When when) noexcept;
     void trim(When when) noexcept;
     [[nodiscard]] static bool is_in_the_way(const Mapping& mapping, int owner, const Location& location, int device);
     void make_room(int owner, std::size_t bytes) noexcept;
     void set_due(Clock::time_point due) noexcept;
-    /// Where a mapping of an allocation with an identity is found at once.
+    /// Finds the mapping of an allocation that has an identity at once.
     struct Key {
         int owner, device;
         std::uint64_t allocation_id, address;
@@ -117,7 +117,7 @@ class Mappings {
     mutable std::mutex _mutex;
     List _mappings;  ///< most recently used first
     List _doomed;    ///< to be closed
-    /// Large allocations that were seen once, by owner and identity: the second time they are kept.
+    /// Large allocations that were used once, by owner and identity. We keep the mapping the second time.
     struct Seen {
         int owner;
         std::uint64_t allocation_id;
@@ -126,12 +126,12 @@ class Mappings {
     std::unordered_map<Key, List::iterator, Hash> _index;
     std::unordered_map<int, std::size_t> _bytes;  ///< mapped, by owner
     Statistics _statistics;
-    /// When reclaim() has something to do: in the clock's units.
+    /// When reclaim() has something to do, in the clock's units.
     static constexpr Clock::rep kNever = std::numeric_limits<Clock::rep>::max();
     std::atomic<Clock::rep> _due{kNever};
 };
 
-/// Keeps a mapping open while it is copied from or to.
+/// Keeps a mapping open while a copy reads or writes it.
 class Mappings::Use {
   public:
     Use() = default;
@@ -142,7 +142,7 @@ class Mappings::Use {
     ~Use() { release(); }
 
     [[nodiscard]] explicit operator bool() const noexcept { return _owner != nullptr; }
-    /// The first byte that the location meant.
+    /// The first byte that the location describes.
     [[nodiscard]] std::byte* data() const noexcept { return _data; }
     void release() noexcept;
 

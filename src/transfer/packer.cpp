@@ -16,7 +16,7 @@
 namespace awaken::transfer {
 namespace {
 
-// What gpu/kernels/pack.h takes, with addresses as numbers.
+// The parameters of gpu/kernels/pack.h, with addresses as numbers.
 struct Shape {
     std::uint64_t base = 0;
     std::uint64_t width = 0;
@@ -36,13 +36,13 @@ static_assert(sizeof(EntryList) == 40 && sizeof(ListEntry) == 32);
 constexpr unsigned kThreads = 256;
 /// Bytes that are worth a block: four units of eight bytes a thread.
 constexpr std::uint64_t kBytesPerBlock = std::uint64_t{kThreads} * 4 * 8;
-/// Blocks of one kernel, for each multiprocessor: as many as it holds at a time.
+/// Blocks of one kernel for each multiprocessor, as many as it holds at a time.
 constexpr unsigned kBlocksPerMultiprocessor = 8;
 /// More operations of the runtime than this cost more than a kernel, or than the ways of Copier.
 constexpr std::int64_t kMostCopies = 16;
 /// Consecutive bytes as a shape: one block that never ends.
 constexpr std::uint64_t kEndless = std::uint64_t{1} << 62;
-/// Free memory of a device beyond this goes back to it.
+/// Free memory beyond this goes back to the device.
 constexpr std::size_t kMostFree = std::size_t{64} << 20;
 constexpr std::size_t kSmallestMemory = 4096;
 
@@ -73,7 +73,7 @@ Shape shape_of(const TypedMemory& memory) {
     return shape;
 }
 
-/// Whether a few 2-D copies do it.
+/// Whether a few 2-D copies suffice.
 bool suits_copies(const Strided& form) noexcept {
     if (form.rows_of_blocks() > kMostCopies) {
         return false;
@@ -85,13 +85,13 @@ bool suits_copies(const Strided& form) noexcept {
 }  // namespace
 
 struct Packer::State : std::enable_shared_from_this<Packer::State> {
-    /// Of the kernels, each compiled when it is first needed. In the order of AWAKEN_PACK_PART.
+    /// The kinds of kernels. Each is compiled when it is first needed. The order is that of AWAKEN_PACK_PART.
     enum class Kind : std::uint8_t { shapes, reshape, lists };
     struct KernelPart {
         enum class Kernels : std::uint8_t { unknown, ready, refused };
         Kernels kernels = Kernels::unknown;
         gpu::ModuleHandle module;
-        gpu::KernelHandle pack, unpack;  ///< of reshape, both are the one
+        gpu::KernelHandle pack, unpack;  ///< for reshape, both are the same kernel
     };
     struct Device {
         std::array<KernelPart, 3> parts;
@@ -110,7 +110,7 @@ struct Packer::State : std::enable_shared_from_this<Packer::State> {
 
     /// Loads the kernels. Needs the lock.
     void load(int which, Device& on, Kind kind, std::string& reason);
-    /// Loads them if need be.
+    /// Whether the kernels are loaded. Loads them if need be.
     [[nodiscard]] bool ready(int which, Kind kind);
     [[nodiscard]] gpu::KernelHandle kernel(int which, Kind kind, gpu::KernelHandle KernelPart::* direction,
                                            std::uint64_t bytes, unsigned& blocks);
@@ -149,7 +149,7 @@ void Packer::State::load(const int which, Device& on, const Kind kind, std::stri
         status = runtime.find_kernel(part.module, kNames[index].second, part.unpack);
     }
     if (status.code == gpu::kBusy) {
-        return;  // another time
+        return;  // try again another time
     }
     if (!status.ok()) {
         part.kernels = KernelPart::Kernels::refused;
@@ -286,7 +286,7 @@ gpu::Status Packer::State::move_list(const Side& listed, const Side& other, cons
     std::uint64_t last = entry_at(start + length - 1) + 1;
     Shape shape = other.typed != nullptr ? shape_of(*other.typed) : line(number(other.address));
     auto other_start = static_cast<std::uint64_t>(other.typed != nullptr ? other.at : 0);
-    // Threads that share an entry: one for each eight bytes of a mean one, within a block.
+    // The number of threads that share an entry: one for each eight bytes of a mean entry, within a block.
     const std::uint64_t wanted = std::clamp<std::uint64_t>(type.mean_entry_bytes() / 8, 1, kThreads);
     auto team_bits = static_cast<std::uint32_t>(std::bit_width(wanted) - 1);
     unsigned blocks = 1;
@@ -349,7 +349,7 @@ void Packer::State::give_back(const int which, std::byte* const data, const std:
         on.free.emplace(size, data);
         on.free_bytes += size;
     } catch (const std::bad_alloc&) {
-        // No room to remember it: it stays lost until the process ends.
+        // There is no room to remember it, so it stays lost until the process ends.
     }
 }
 
@@ -358,7 +358,7 @@ void Packer::State::shut_down() noexcept {
     if (std::exchange(closed, true)) {
         return;
     }
-    // Failures mean that the runtime is shut down and has freed everything itself.
+    // A failure here means that the runtime is shut down and has freed everything itself.
     for (auto& [which, on] : devices) {
         for (const auto& [size, data] : on.free) {
             runtime.free_when_idle(data, which);
@@ -429,7 +429,7 @@ gpu::Status Packer::move(const Side& to, const Side& from, const std::int64_t by
 
 gpu::Status Packer::move_through(const Memory& scratch, const Side& to, const Side& from, const std::int64_t bytes,
                                  const gpu::StreamHandle stream) {
-    // One after another in the stream: each part finds the memory free.
+    // The parts follow one another in the stream, so each finds the memory free.
     const auto most = static_cast<std::int64_t>(scratch.size());
     gpu::Status status;
     for (std::int64_t at = 0; at < bytes && status.ok(); at += most) {

@@ -1,4 +1,4 @@
-// Packing by the GPU: puts what moves bytes between typed memory and other memory into a stream.
+// Packing by the GPU: puts operations into a stream that move bytes between typed memory and other memory.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,21 @@
 
 namespace awaken::transfer {
 
-/// Kernels (gpu/kernels/pack.h) where the runtime has a compiler, 2-D copies for few long rows and where it has none.
-/// Owns the copies of lists on the GPUs. Thread-safe; one for a process.
+/// Uses kernels (gpu/kernels/pack.h) where the runtime has a compiler. Uses 2-D copies for few long rows, and where
+/// there is no compiler. Owns the copies of lists on the GPUs. Thread-safe; one for a process.
 class Packer {
     struct State;
 
   public:
-    /// Hears why something is not done by kernels.
+    /// Hears why kernels do not do something.
     using Note = std::function<void(const std::string& reason)>;
     Packer(gpu::Runtime& runtime, const Tuning& tuning, Note note = {});
     ~Packer();
     Packer(const Packer&) = delete;
     Packer& operator=(const Packer&) = delete;
 
-    /// Whether move() can be used for this memory on `device`, in a few operations whatever its size. Compiles the
-    /// kernels at first use, which takes up to a second once on a machine.
+    /// Whether move() works for this memory on `device`, in a few operations whatever the size. Compiles the kernels at
+    /// first use, which takes up to a second, once on a machine.
     [[nodiscard]] bool can_move(int device, const TypedMemory& memory);
     /// Whether there are kernels on `device` for movements from one strided type to another.
     [[nodiscard]] bool has_kernels(int device);
@@ -39,9 +39,9 @@ class Packer {
         const TypedMemory* typed = nullptr;
         std::int64_t at = 0;
     };
-    /// Gives the stream what moves `bytes` bytes. At least one side is typed; of two, one at least is strided and both
-    /// are meant for kernels. Only for memory that can_move() has answered for; the memory of lists is needed until the
-    /// stream is through, so whoever calls keeps `typed` until then.
+    /// Gives the stream the operations that move `bytes` bytes. At least one side is typed. If both are, at least one
+    /// is strided and both need kernels. Only for memory for which can_move() has answered yes. The operations need the
+    /// memory of lists until the stream is through, so the caller keeps `typed` until then.
     [[nodiscard]] gpu::Status move(const Side& to, const Side& from, std::int64_t bytes, gpu::StreamHandle stream);
 
     /// A little device memory on loan.
@@ -60,7 +60,7 @@ class Packer {
 
       private:
         friend struct Packer::State;
-        std::shared_ptr<State> _owner;  ///< keeps what it goes back to
+        std::shared_ptr<State> _owner;  ///< keeps the state that the memory goes back to
         std::byte* _data = nullptr;
         std::size_t _size = 0;
         int _device = -1;
@@ -68,10 +68,10 @@ class Packer {
     /// At least `bytes` bytes; empty when the device has none.
     [[nodiscard]] Memory acquire(int device, std::size_t bytes);
 
-    /// The part of a movement that goes through acquired memory at a time, where one side is out of kernels' reach.
+    /// The largest part of a movement that goes through acquired memory at a time, where kernels do not reach one side.
     static constexpr std::size_t kScratchBytes = std::size_t{4} << 20;
-    /// As move(), for a side that is not typed and that copies reach but kernels need not: through `scratch`, which
-    /// stays on loan until the stream is through.
+    /// As move(), for a side that is not typed and that copies reach but kernels may not. The bytes pass through
+    /// `scratch`, which stays on loan until the stream is through.
     [[nodiscard]] gpu::Status move_through(const Memory& scratch, const Side& to, const Side& from, std::int64_t bytes,
                                            gpu::StreamHandle stream);
 

@@ -15,9 +15,9 @@
 namespace awaken::transfer {
 namespace {
 
-/// Below this the bookkeeping of a block would outweigh it, and the driver pins whole pages anyway.
+/// The bookkeeping of a smaller block would outweigh it, and the driver pins whole pages anyway.
 constexpr std::size_t kSmallestBlock = 4096;
-/// From here on transparent huge pages save more faults than they cost.
+/// From this size on transparent huge pages save more faults than they cost.
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 /// The power of two that holds `bytes`; 0 when there is none.
@@ -88,13 +88,13 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes)
         {
             const std::lock_guard lock(_mutex);
             if (runtime.was_reset()) {
-                // What is pinned is gone with the device.
+                // The pinned blocks are gone with the device.
                 _free.clear();
                 _free_pinned_bytes = 0;
                 _runtime = nullptr;
             } else if (_runtime != &runtime) {
-                // Pinned blocks go back to the runtime that made them. While some of another runtime's are on loan (a
-                // program that uses two vendors), this one is served from ordinary memory.
+                // Pinned blocks go back to the runtime that made them. While some blocks of another runtime are on loan
+                // (the program uses two vendors), the pool serves this runtime from ordinary memory.
                 free_unused(std::numeric_limits<std::size_t>::max());
                 if (_statistics.pinned_bytes == 0) {
                     _runtime = &runtime;
@@ -112,8 +112,8 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes)
                         free_unused(pinned - (_limit - capacity));
                     }
                     may_pin = static_cast<std::size_t>(_statistics.pinned_bytes) <= _limit - capacity;
-                    // Reserved before the lock is given up: pinning takes milliseconds, and others need not wait for
-                    // it.
+                    // Reserves the bytes before it gives the lock up: pinning takes milliseconds, and others need not
+                    // wait for it.
                     if (may_pin) {
                         _statistics.pinned_bytes += capacity;
                     }
@@ -157,7 +157,7 @@ StagingBlock PinnedPool::acquire_ordinary(const std::size_t bytes) {
             "fewer ranks on this node");
     }
     if (mapped >= kHugePageBytes) {
-        (void)madvise(pointer, mapped, MADV_HUGEPAGE);  // a wish; either answer is fine
+        (void)madvise(pointer, mapped, MADV_HUGEPAGE);  // a wish; both answers are fine
     }
     block._pool = this;
     block._data = static_cast<std::byte*>(pointer);
@@ -208,7 +208,7 @@ void PinnedPool::trim() {
 
 void PinnedPool::free_unused(const std::size_t wanted) noexcept {
     if (_runtime == nullptr || _runtime->was_reset()) {
-        _free.clear();  // nobody's any more
+        _free.clear();  // the blocks belong to nobody any more
         _free_pinned_bytes = 0;
         return;
     }
@@ -217,7 +217,7 @@ void PinnedPool::free_unused(const std::size_t wanted) noexcept {
         return;
     }
     std::size_t freed = 0;
-    // The largest first: each call into the driver costs about the same, whatever the size.
+    // The largest first: each call into the driver costs about the same for any size.
     while (freed < wanted && !_free.empty()) {
         const auto largest = std::prev(_free.end());
         while (freed < wanted && !largest->second.empty()) {

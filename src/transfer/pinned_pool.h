@@ -1,4 +1,4 @@
-// Host memory that device data passes through: a bounded pool of pinned blocks, and ordinary memory beyond it.
+// Host memory that device data passes through: a bounded pool of pinned blocks, and ordinary memory beyond that.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace awaken::transfer {
 
 class PinnedPool;
 
-/// A piece of host memory on loan. Gives itself back when destroyed.
+/// A piece of host memory on loan. Its destructor gives it back.
 class StagingBlock {
   public:
     StagingBlock() = default;
@@ -33,15 +33,16 @@ class StagingBlock {
     friend class PinnedPool;
     PinnedPool* _pool = nullptr;
     std::byte* _data = nullptr;
-    std::size_t _size = 0;      ///< usable bytes asked for
+    std::size_t _size = 0;      ///< usable bytes that the caller asked for
     std::size_t _capacity = 0;  ///< bytes of the underlying block
     bool _pinned = false;
 };
 
-/// Thread-safe. Blocks are powers of two from 4 KiB; free ones are kept for reuse while the sum of all pinned blocks,
-/// lent and free, stays within the limit. A request that does not fit (after free blocks of other sizes were given back
-/// to the system) is served with mapped memory. Of that, too, as much as the limit is kept for reuse, because fresh
-/// pages cost more than the copy into them; the rest goes back to the system on release.
+/// Thread-safe. Blocks are powers of two from 4 KiB. The pool keeps free blocks for reuse while the sum of all pinned
+/// blocks, lent and free, stays within the limit. For a request that does not fit, the pool first gives free blocks of
+/// other sizes back to the system. If that does not help, the request gets mapped memory. The pool keeps as much of
+/// that as the limit for reuse, because fresh pages cost more than the copy into them. The rest goes back to the system
+/// on release.
 class PinnedPool {
   public:
     struct Statistics {
@@ -60,19 +61,19 @@ class PinnedPool {
     /// At least `bytes` bytes, aligned to 64. Throws awaken::Error when the system has no memory at all. With a runtime
     /// that cannot pin (none, shut down) the memory is ordinary.
     [[nodiscard]] StagingBlock acquire(gpu::Runtime& runtime, std::size_t bytes);
-    /// Ordinary memory, though pinned memory may be left. Throws as acquire() does.
+    /// Ordinary memory, even if pinned memory is left. Throws as acquire() does.
     [[nodiscard]] StagingBlock acquire_ordinary(std::size_t bytes);
     [[nodiscard]] std::size_t limit_bytes() const noexcept { return _limit; }
     /// Pinned memory that could still be lent.
     [[nodiscard]] std::size_t spare_bytes() const;
     [[nodiscard]] Statistics statistics() const;
-    /// Gives free blocks back to the runtime; called before the runtime goes away. Safe to call twice.
+    /// Gives free blocks back to the runtime. The caller calls it before the runtime goes away. Safe to call twice.
     void trim();
 
   private:
     friend class StagingBlock;
     void give_back(StagingBlock& block) noexcept;
-    /// Returns free blocks to the runtime until `wanted` bytes are back or none is left. Needs the lock.
+    /// Returns free blocks to the runtime until it has returned `wanted` bytes or no block is left. Needs the lock.
     void free_unused(std::size_t wanted) noexcept;
     /// A free block of ordinary memory; null when there is none of that capacity.
     [[nodiscard]] void* take_ordinary(std::size_t capacity) noexcept;

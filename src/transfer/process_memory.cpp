@@ -32,7 +32,7 @@ ProcessMemory::ProcessMemory() {
 }
 
 void ProcessMemory::learn(const void* const pointer) noexcept {
-    // Far from the heap nothing is to be learnt: mapped memory lies in another part of the address space.
+    // Far from the heap there is nothing to learn: mapped memory lies in another part of the address space.
     constexpr std::uintptr_t kNear = std::uintptr_t{1} << 40;
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     if (_heap_begin != 0 && address - _heap_begin < kNear) {

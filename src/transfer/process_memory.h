@@ -6,12 +6,12 @@
 
 namespace awaken::transfer {
 
-/// The heap that grows by brk and the main thread's stack: small buffers mostly lie in one of them, and no GPU runtime
-/// allocates there (registered memory may lie there, but that is host memory). Looking costs a nanosecond, the driver
-/// 100.
+/// The heap that grows by brk, and the main thread's stack. Small buffers mostly lie in one of them, and no GPU runtime
+/// allocates there. Registered memory may lie there, but that is host memory. Looking costs a nanosecond; asking the
+/// driver costs 100.
 class ProcessMemory {
   public:
-    /// Reads where they begin and end from /proc/self/maps; where that cannot be read, nothing is recognised.
+    /// Reads the bounds of both from /proc/self/maps. Where that cannot be read, it recognises nothing.
     ProcessMemory();
 
     [[nodiscard]] bool holds(const void* const pointer) const noexcept {
@@ -19,15 +19,15 @@ class ProcessMemory {
         if (address - _heap_begin < _heap_size.load(std::memory_order_relaxed)) {
             return true;
         }
-        // The stack grows downwards: what is in use lies between this frame, with a page for the locals around it, and
-        // its end.
+        // The stack grows downwards. The part in use lies between this frame, with a page for the locals around it, and
+        // the end of the stack.
         constexpr std::uintptr_t kLocals = 4096;
         const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
         return frame >= _stack_begin && address + kLocals >= frame && address < _stack_end;
     }
 
-    /// The driver said that `pointer` is host memory: the heap may have grown over it. Asking for the heap's end each
-    /// time would be dear where a transport library hooks sbrk.
+    /// The driver said that `pointer` is host memory, so the heap may have grown over it. Asking for the heap's end
+    /// each time would be expensive where a transport library hooks sbrk.
     void learn(const void* pointer) noexcept;
 
   private:

@@ -1,13 +1,14 @@
 // Both sides of a message through a ring, by one rule.
 //
-// The message is cut into pieces of one size, the last one apart; piece k lies at the start of chunk k % chunks. Each
-// side owns one of the two counts and only ever raises it, to the end of a piece or of the message, once the GPU is
-// done with everything before: the writer `produced`, the reader `consumed`. The writer may begin pieces up to one
-// round of the ring beyond what was consumed, the reader those that were produced. So a side is told how far it may go
-// by the other's count, and tells its own; the two differ in nothing else but the direction of their copies.
+// The message is cut into pieces of one size; the last one may be shorter. Piece k lies at the start of chunk k %
+// chunks. Each side owns one of the two counts: the writer `produced`, the reader `consumed`. A side only ever raises
+// its count, to the end of a piece or of the message, once the GPU is done with everything before. The writer may begin
+// pieces up to the ring's size beyond the consumed bytes. The reader may begin the produced pieces. So the other side's
+// count tells a side how far it may go, and the side tells its own. The two differ in nothing else but the direction of
+// their copies.
 //
-// The other process may be broken: its count is believed only where it can be true. A side that gives up says so only
-// after the GPU has let go of the ring for it, and its last word to the ring is either that or the last piece. The
+// The other process may be broken, so a side believes its count only where it can be true. A side that gives up says so
+// only after the GPU has let go of the ring for it. Its last word to the ring is either that or the last piece. The
 // destructors touch no control words, which may by then belong to another message.
 #include "transfer/ring.h"
 
@@ -23,9 +24,9 @@ namespace awaken::transfer {
 namespace {
 
 /// Bytes of each piece but the last. The two processes agree on it without a word, since both know the message's size
-/// and the ring's geometry. A message that would fit into few chunks comes in smaller pieces, because the reader's copy
-/// of a piece can overlap with the writer's of the next one; pieces that are too small spend their time in being
-/// started.
+/// and the ring's geometry. A message that would fit into few chunks comes in smaller pieces, so that the reader's copy
+/// of a piece can overlap with the writer's copy of the next one. Pieces that are too small would spend their time in
+/// being started.
 std::size_t piece_bytes(const std::size_t bytes, const RingMemory& memory) noexcept {
     constexpr std::size_t kPieces = 8;
     constexpr std::size_t kSmallest = std::size_t{64} << 10;
@@ -39,7 +40,7 @@ class Side {
   public:
     enum class Direction : std::uint8_t { into_ring, out_of_ring };
 
-    /// Bytes of the message from `copied` on are counted, but not copied.
+    /// Counts the bytes of the message from `copied` on, but does not copy them.
     Side(const Direction direction, DeviceCopies& copies, RingControl& control, const RingMemory& memory,
          const int device, const DeviceCopies::End& user, const std::size_t copied, const std::size_t bytes)
         : _direction(direction),
@@ -57,7 +58,8 @@ class Side {
                         "this is a mistake in Awaken: please report it");
         }
         set_user(user);
-        // Rings lie side by side. The two directions get lanes of their own, since a GPU can copy in both at once.
+        // Rings lie side by side. The two directions get copy streams of their own, since a GPU can copy in both at
+        // once.
         const auto ring = reinterpret_cast<std::uintptr_t>(memory.base) / (memory.chunks * memory.chunk_bytes);
         _lane = static_cast<unsigned>(2 * ring + (direction == Direction::into_ring ? 0 : 1));
         _under_way.resize(memory.chunks);
@@ -77,7 +79,7 @@ class Side {
         }));
     }
     [[nodiscard]] bool done() const noexcept { return _finished == _bytes; }
-    /// Bytes that this side has told the other of.
+    /// Bytes that this side has reported to the other.
     [[nodiscard]] std::size_t finished() const noexcept { return _finished; }
 
   private:
@@ -131,23 +133,23 @@ class Side {
             throw Error("the other side of a message through shared memory gave it up",
                         "look at the error of the other rank");
         }
-        // Who has not seen this side's last word would wait for it for ever.
+        // A process that has not seen this side's last word would wait for it for ever.
         if (const std::uint64_t own = _own.load(std::memory_order_relaxed); own != _finished) {
             throw overwritten(own, _finished);
         }
-        // What is ready first: the other side may be waiting for it.
+        // Passes finished pieces on first: the other side may be waiting for them.
         bool progress = finish();
         const std::size_t limit = look_at_other();
-        // Several copies under way keep a GPU busy; the CPU gets through none of them sooner by beginning the next.
+        // Several copies under way keep a GPU busy. The CPU finishes no copy sooner by beginning the next.
         while (_begun < limit && (!_by_cpu || _begun == _finished)) {
             begin();
             progress = true;
-            finish();  // the first may be over before the last is begun
+            finish();  // the first may be over before the last begins
         }
         return progress;
     }
 
-    /// Up to where pieces may be begun.
+    /// The end of the pieces that may begin now.
     [[nodiscard]] std::size_t look_at_other() {
         const std::uint64_t seen = _others.load(std::memory_order_acquire);
         const bool into_ring = _direction == Direction::into_ring;
@@ -176,8 +178,8 @@ class Side {
             const DeviceCopies::End user_end = _user.from(_begun);
             piece.copy = _direction == Direction::into_ring ? _copies.start(_device, _lane, ring_end, user_end, bytes)
                                                             : _copies.start(_device, _lane, user_end, ring_end, bytes);
-            // Asked about at once, so that it has an end of its own: copies that are asked about together end together,
-            // and the other side would have to wait for all of them.
+            // Asks about the copy at once, so that it has an end of its own. Copies that are asked about together end
+            // together, and the other side would have to wait for all of them.
             piece.over = piece.copy.poll();
         }
         _begun = end;
@@ -185,8 +187,8 @@ class Side {
 
     /// Passes on the pieces that are over, in order.
     bool finish() {
-        // The GPU does the copies of a lane one after another: when the first is not over, no later one is. Where they
-        // pass through pinned memory, the CPU has a part in each.
+        // The GPU does the copies of a copy stream one after another: when the first is not over, no later one is.
+        // Where they pass through pinned memory, the CPU has a part in each.
         const bool ask_all = !_memory.registered;
         std::size_t finished = _finished;
         for (std::size_t start = _finished; start < _begun; start = end_of_piece(start)) {
@@ -226,8 +228,8 @@ class Side {
     unsigned _lane = 0;
 
     std::vector<RingPiece> _under_way;  ///< by chunk
-    std::size_t _begun = 0;             ///< bytes whose copies were started; the end of a piece
-    std::size_t _finished = 0;          ///< of these, what the other side was told of
+    std::size_t _begun = 0;             ///< bytes whose copies have started; the end of a piece
+    std::size_t _finished = 0;          ///< of these, the bytes reported to the other side
     std::uint64_t _seen = 0;            ///< the other side's count
     std::optional<Error> _error;
 };

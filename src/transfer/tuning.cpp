@@ -1,4 +1,4 @@
-// Reading of figures, in the order of precedence: what is built in, the tuning file, the variable.
+// Reads the figures, in the order of precedence: the built-in ones, the tuning file, the variable.
 #include "transfer/tuning.h"
 
 #include <algorithm>
@@ -28,12 +28,12 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kAnySize = std::uint64_t{1} << 40;
 constexpr std::uint64_t kLeastChunk = 4 * kKiB;
 constexpr std::uint64_t kMostChunks = 4096;
-/// A file with all figures of a hundred models has a quarter of it.
+/// A file with all figures of a hundred models takes a quarter of this.
 constexpr std::size_t kLargestFile = std::size_t{1} << 20;
 
 constexpr const char* kNotMeasured = "not measured";
 
-/// Every figure, once. Defaults are those of the struct; the last column is what set them.
+/// Every figure, once. Defaults are those of the struct. The last column names what set them.
 constexpr std::array kFigures = {
     TuningFigure{"small_bytes", Unit::bytes, 0, kGiB, &Tuning::small_bytes,
                  "messages up to this size are copied out when their receiver is not there soon", kNotMeasured},
@@ -147,7 +147,7 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-/// The figure's number in the unit of its bounds, checked for form only.
+/// The figure's number in the unit of its bounds. Checks the form only.
 std::uint64_t parse_number(const Unit unit, const std::string& value, const std::string& what) {
     if (unit == Unit::bytes) {
         return parse_bytes(value, what);
@@ -242,7 +242,7 @@ std::string_view variable_in(char** const environment, const std::string_view na
     return {};
 }
 
-/// What a file says: figures of all models together are under the empty name.
+/// A file's figures by section. Figures for all models together are under the empty name.
 using Sections = std::map<std::string, std::map<std::string_view, std::string, std::less<>>, std::less<>>;
 
 Sections read_sections(std::string_view text, const std::string& name) {
@@ -312,7 +312,8 @@ Tuning checked(const Tuning& tuning) {
     return tuning;
 }
 
-/// The text of a file; of one that may be absent, and is or cannot be opened (HOME may be somebody else's), nothing.
+/// The text of a file. If the file may be absent, the text is empty where the file does not exist or cannot be opened
+/// (HOME may be somebody else's).
 std::string read_file(const std::string& file, const bool may_be_absent) {
     const InputFile read = read_input_file(file, kLargestFile);
     if (!read.why_not.empty() && !(may_be_absent && read.unopened)) {
@@ -425,7 +426,7 @@ Tuning Tuning::find(const std::string& gpu_model, const std::string& link, const
 
 std::string Tuning::default_file(char** environment) {
     constexpr std::string_view kName = "/awaken/tuning.conf";
-    // The XDG specification has relative paths ignored.
+    // The XDG specification tells programs to ignore relative paths.
     if (const std::string_view folder = variable_in(environment, "XDG_CONFIG_HOME"); folder.starts_with('/')) {
         return std::string(folder).append(kName);
     }
@@ -440,7 +441,7 @@ std::span<const TuningFigure> Tuning::figures() noexcept {
 }
 
 const std::vector<SettingDescription>& Tuning::descriptions() {
-    // Leaked, so that they can be read while static objects are destroyed.
+    // Leaked, so that other code can read it while static objects are destroyed.
     static const auto* const table = [] {
         static const auto* const texts = [] {
             auto* const all = new std::vector<std::string>;

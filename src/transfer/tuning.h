@@ -1,4 +1,4 @@
-// The figures by which paths are chosen, in one place. docs/tuning.md says how each was measured.
+// The figures by which the layer chooses paths, in one place. docs/tuning.md says how each was measured.
 #pragma once
 
 #include <chrono>
@@ -20,68 +20,68 @@ using awaken::CopyEngine;
 struct TuningFigure;
 
 struct Tuning {
-    /// A message up to this size is small: its sender watches for the receiver no longer than `small_watch` before it
+    /// A message up to this size is small. Its sender watches for the receiver for at most `small_watch`. Then it
     /// copies the message to shared memory and goes on.
     std::size_t small_bytes = std::size_t{8} << 10;
     std::chrono::nanoseconds small_watch{8'000};
-    /// The completion of a nonblocking send of one is in less of a hurry.
+    /// A nonblocking send of a small message waits longer before it copies: its completion is less urgent.
     std::chrono::nanoseconds small_wait{100'000};
-    /// The sender of a larger one gives its receiver this long before it copies the message out.
+    /// The sender of a larger message gives its receiver this long before it copies the message out.
     std::chrono::nanoseconds large_watch{2'000'000};
-    /// Nonblocking sends that begin within this time of each other are a burst, whose messages share the answers to the
-    /// question whether the default stream is idle (ipc/readiness.h). 0: each asks.
+    /// Nonblocking sends that begin within this time of each other are a burst. The messages of a burst share the
+    /// answers to the question whether the default stream is idle (ipc/readiness.h). With 0 each message asks.
     std::chrono::nanoseconds send_burst{10'000};
-    /// Device memory that IPC cannot export, and large messages that are copied out, go through exported device memory
-    /// in parts of this size.
+    /// Parts of this size pass through exported device memory. Messages from device memory that IPC cannot export go
+    /// that way, and large messages that the sender copies out.
     std::size_t bounce_chunk_bytes = std::size_t{16} << 20;
-    /// Most exported device memory of a process for that.
+    /// A process has at most this much exported device memory for that.
     std::size_t bounce_pool_bytes = std::size_t{1} << 30;
-    /// The shared pinned ring: chunks of one message, and rings that a process has at most.
+    /// The shared pinned ring: the size of a message's chunks, their number, and the rings that a process has at most.
     std::size_t ring_chunk_bytes = std::size_t{1} << 20;
     std::size_t ring_chunks = 4;
     std::size_t rings = 64;
-    /// Messages from host memory are offered from this size on to receivers in device memory.
+    /// From this size on, a sender in host memory offers its messages to receivers in device memory.
     std::size_t host_offer_bytes = std::size_t{256} << 10;
-    /// Between nodes: messages from `network_bytes` on travel in chunks, `network_window` of them under way from
+    /// Between nodes, messages from `network_bytes` on travel in fragments. `network_window` of them are under way from
     /// one process to another.
     std::size_t network_bytes = std::size_t{256} << 10;
     std::size_t network_chunk_bytes = std::size_t{2} << 20;
     std::size_t network_window = 4;
-    /// Device-to-device copies up to this size are done by a kernel when the choice is ours. 0: none.
+    /// A kernel does device-to-device copies up to this size, where the choice is ours. 0: never.
     std::size_t kernel_copy_bytes = 0;
-    /// Messages up to this size are copied by the CPU where it can reach device memory.
+    /// The CPU copies messages up to this size where it can reach device memory.
     std::size_t cpu_copy_bytes = std::size_t{4} << 10;
-    /// Collectives on one node: blocks of a kernel at most, and the work that is worth a block. More blocks are faster
-    /// for large buffers as long as links are not full, and take processors from the program's own kernels.
+    /// Collectives on one node: the most blocks of a kernel, and the work that is worth a block. More blocks are faster
+    /// for large buffers as long as links are not full, but take processors from the program's own kernels.
     std::size_t collective_blocks = 64;
-    /// The same for nonblocking ones, which are made to go on beside those kernels.
+    /// The same for nonblocking collectives, which run beside those kernels.
     std::size_t collective_overlap_blocks = 64;
     std::size_t collective_block_bytes = std::size_t{16} << 10;
-    /// Those that pass through host memory do so in chunks of this size. The smallest figure of all ranks counts.
+    /// Collectives that pass through host memory use chunks of this size. The smallest figure of all ranks counts.
     std::size_t collective_chunk_bytes = std::size_t{2} << 20;
 
-    /// Datatypes with gaps: blocks from this length on are copied by 2-D copies where a few of these do, shorter ones
-    /// by a kernel.
+    /// Datatypes with gaps: where a few 2-D copies suffice, they copy blocks from this length on. A kernel copies
+    /// shorter blocks.
     std::size_t pack_row_bytes = std::size_t{32} << 10;
-    /// Up to this size a kernel packs straight into pinned host memory (or unpacks from there); what is larger passes
-    /// through device memory, between which and the host the copy engine works.
+    /// Up to this size a kernel packs straight into pinned host memory, or unpacks from there. Larger data passes
+    /// through device memory, and the copy engine works between that and the host.
     std::size_t pack_direct_bytes = std::size_t{256} << 10;
-    /// Strided memory of another process is read where it is up to this size, and always when its blocks are at least
-    /// as long as a link's transfer; what is larger is packed by its owner first.
+    /// A receiver reads strided memory of another process directly up to this size, and always when the blocks are at
+    /// least as long as a link's transfer. The owner packs larger data first.
     std::size_t strided_pull_bytes = std::size_t{256} << 10;
 
     bool operator==(const Tuning&) const = default;
 
-    /// The figures for a GPU of that model ("NVIDIA H200") and for its link to its peers ("NVLink"; empty when it is
-    /// not known): what is built in, then what the file says, then what AWAKEN_TUNE says.
+    /// The figures for a GPU of that model ("NVIDIA H200") and for its link to its peers ("NVLink"; empty when the link
+    /// is not known). Built-in figures come first, then those of the file, then those of AWAKEN_TUNE; later ones win.
     ///
-    /// @param file  AWAKEN_TUNING; must then exist. Empty: default_file(environment), if there is one that can be
-    /// opened. Throws Error naming the file and the line, or the variable, of whatever is not understood or out of
-    /// bounds. All of a file is checked, also what it says of other models.
+    /// @param file  AWAKEN_TUNING, which must then exist. Empty: default_file(environment), if that exists and can be
+    /// opened. Throws Error for everything that it does not understand or that is out of bounds. The error names the
+    /// file and the line, or the variable. Checks the whole file, also the sections for other models.
     [[nodiscard]] static Tuning find(const std::string& gpu_model, const std::string& link, const std::string& file,
                                      char** environment);
 
-    /// As find(), of a text instead of a file. `name` stands for the file in errors.
+    /// As find(), with a text instead of a file. `name` stands for the file in errors.
     [[nodiscard]] static Tuning from_text(const std::string& gpu_model, const std::string& link, std::string_view text,
                                           const std::string& name, char** environment);
 
@@ -93,7 +93,7 @@ struct Tuning {
     static std::span<const TuningFigure> figures() noexcept;
 };
 
-/// One figure of Tuning: its name in files and variables, what it may be, and where its value comes from.
+/// One figure of Tuning: its name in files and variables, the values it may have, and the source of its value.
 struct TuningFigure {
     enum class Unit : std::uint8_t {
         bytes,        ///< written with an optional K, M or G
@@ -116,7 +116,7 @@ struct TuningFigure {
     void set(Tuning& tuning, const std::string& value, const std::string& what) const;
 };
 
-/// Takes apart what AWAKEN_TUNE says: names and values. Throws Error that begins with `where`.
+/// Takes the text of AWAKEN_TUNE apart into names and values. Throws Error that begins with `where`.
 [[nodiscard]] std::vector<std::pair<std::string_view, std::string_view>> figures_in(std::string_view text,
                                                                                     const std::string& where);
 
@@ -126,7 +126,7 @@ struct TuningFigure {
 /// A built-in figure that was measured on one model, instead of the default for all.
 struct MeasuredFigure {
     const char* model;  ///< "NVIDIA H200"
-    const char* link;   ///< "NVLink"; "*": whatever it is
+    const char* link;   ///< "NVLink"; "*": any link
     const char* figure;
     const char* value;  ///< as in a file
     const char* measurement;
@@ -135,11 +135,11 @@ struct MeasuredFigure {
 /// All of them, in order: a later row wins.
 [[nodiscard]] std::span<const MeasuredFigure> measured_figures() noexcept;
 
-/// Sets what the rows say of this model and link. Throws Error for a row that names no figure or a wrong value.
+/// Applies the rows for this model and link. Throws Error for a row that names no figure or has a wrong value.
 void apply_measured(Tuning& tuning, std::span<const MeasuredFigure> rows, const std::string& model,
                     const std::string& link);
 
-/// One line of a tuning file, as the reader takes it apart: for whoever rewrites such a file.
+/// One line of a tuning file, as the reader takes it apart. For code that rewrites such a file.
 struct TuningLine {
     enum class Kind : std::uint8_t { nothing, section, assignment };
     Kind kind = Kind::nothing;
@@ -147,7 +147,7 @@ struct TuningLine {
     std::string_view value;  ///< of an assignment
 };
 
-/// Takes one line apart. Throws Error (its cause begins with `where`) when it is none of the three.
+/// Takes one line apart. Throws Error (its cause begins with `where`) when the line is none of the three.
 [[nodiscard]] TuningLine parse_tuning_line(std::string_view line, const std::string& where);
 
 }  // namespace awaken::transfer

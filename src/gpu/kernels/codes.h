@@ -1,4 +1,4 @@
-// What the kernels of combine.h work on: element types, operations, and the number that names a pair of them. Host code
+// The element types and operations of the kernels of combine.h, and the number that names a pair of them. Host code
 // that launches the kernels and the kernels themselves read this same text.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace awaken::kernels {
 
-/// The types of elements. Floating-point types are IEEE 754's but for bfloat16, the upper half of a float32.
+/// The types of elements. Floating-point types are those of IEEE 754; bfloat16 is the upper half of a float32.
 enum class ElementType : unsigned {
     int8,
     uint8,
@@ -57,7 +57,7 @@ enum class ReductionOperation : unsigned {
 };
 inline constexpr unsigned kReductionOperations = 13;
 
-/// Names the pair to awaken_combine, and is what AWAKEN_ONLY_CODE may be defined as.
+/// Names the pair to awaken_combine. AWAKEN_ONLY_CODE may be defined as this number.
 AWAKEN_CONSTANT unsigned code_of(ElementType type, ReductionOperation operation) {
     return (unsigned)type * 16 + (unsigned)operation;
 }
@@ -68,7 +68,7 @@ AWAKEN_CONSTANT ReductionOperation operation_of(unsigned code) {
     return (ReductionOperation)(code % 16);
 }
 
-/// What the address of an element must be a multiple of: the bytes of its parts, where it has several.
+/// The address of an element must be a multiple of this: the bytes of its parts, where it has several.
 AWAKEN_CONSTANT unsigned element_alignment(ElementType type) {
     switch (type) {
         case ElementType::int8:
@@ -96,7 +96,7 @@ AWAKEN_CONSTANT unsigned element_alignment(ElementType type) {
     }
 }
 
-/// Of one element.
+/// The bytes of one element.
 AWAKEN_CONSTANT unsigned element_bytes(ElementType type) {
     switch (type) {
         case ElementType::complex_float32:
@@ -112,7 +112,7 @@ AWAKEN_CONSTANT unsigned element_bytes(ElementType type) {
     }
 }
 
-/// Whether MPI has the operation for the type; every type can be copied.
+/// Whether MPI has the operation for the type. Every type can be copied.
 AWAKEN_CONSTANT bool is_defined(ElementType type, ReductionOperation operation) {
     const bool integer = type <= ElementType::uint64;
     const bool real = integer || (type >= ElementType::float16 && type <= ElementType::float64);
@@ -141,7 +141,7 @@ AWAKEN_CONSTANT bool is_defined(ElementType type, ReductionOperation operation) 
     return false;
 }
 
-/// Sources, or targets, of one launch of awaken_combine; moves of one launch of awaken_move.
+/// The most sources, or targets, of one launch of awaken_combine, and the most moves of one launch of awaken_move.
 inline constexpr unsigned kMostPlaces = 32;
 inline constexpr unsigned kMostMoves = 64;
 

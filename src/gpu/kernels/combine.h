@@ -1,16 +1,16 @@
-// The work of a collective operation that touches every byte: combining what several GPUs hold, and moving it. A place
-// is this GPU's memory or another's, mapped by IPC. No kernel waits for another GPU; the host orders them, and hears of
-// a kernel's end by its notice.
+// The work of a collective operation that touches every byte: combining the data of several GPUs, and moving it. A
+// place is memory of this GPU, or memory of another GPU that is mapped by IPC. No kernel waits for another GPU. The
+// host orders the kernels, and a kernel's notice tells the host that the kernel is over.
 //
-// AWAKEN_ONLY_CODE, defined before this text as a number made by code_of, leaves in awaken_combine what that code needs
-// and nothing else, which a run-time compiler is through with in a fraction of the time.
+// AWAKEN_ONLY_CODE, defined before this text as a number made by code_of, leaves in awaken_combine only the parts that
+// this code needs. A run-time compiler then takes a fraction of the time.
 #pragma once
 
 #include "codes.h"
 #include "copy_bytes.h"
 #include "portable.h"
 
-// The first: for loops over arrays that are to lie in registers. The second: for loops over targets, which would
+// The first is for loops over arrays that are to lie in registers. The second is for loops over targets, which would
 // otherwise make up most of the code.
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__) || defined(__CUDACC__) || defined(__HIPCC__)
 #define AWAKEN_UNROLL _Pragma("unroll")
@@ -35,18 +35,20 @@ struct Moves {
     Move list[kMostMoves];
 };
 
-/// How the host hears that a kernel is over: the last block to end writes `value` to `word`, after everything that any
-/// block has written is visible to all GPUs and the host.
+/// Tells the host that a kernel is over. The last block to end writes `value` to `word`, after the writes of all blocks
+/// have become visible to all GPUs and the host.
 struct Notice {
-    device_pointer<u32> counter;  ///< a word of this GPU's memory, zero before and after; of one kernel at a time
-    device_pointer<u64> word;     ///< host memory that the GPU reaches; null: a later kernel of the stream gives notice
+    device_pointer<u32> counter;  ///< a word of this GPU's memory, zero before and after; only one kernel uses it at a
+                                  ///< time
+    device_pointer<u64> word;     ///< host memory that the GPU reaches; null: a later kernel of the stream gives the
+                                  ///< notice
     u64 value;
 };
 
-/// To be reached by all threads of the block, after their last write.
+/// All threads of the block must reach this, after their last write.
 ///
-/// One thread of the block fences for all. Were all to do it, each would wait for the farthest GPU that it has written
-/// to, and the last one once more.
+/// One thread of the block fences for all. If all threads fenced, each would wait for the farthest GPU that it has
+/// written to, and the last one would wait once more.
 AWAKEN_DEVICE void give_notice(const Notice& notice) {
     block_barrier_before_fence();
     if (thread_index().x != 0 || address(notice.word) == 0) {
@@ -65,8 +67,8 @@ AWAKEN_DEVICE void give_notice(const Notice& notice) {
 
 // ---- numbers and what is done with them -----------------------------------------------------------------------------
 
-/// The same bits as another type. A union, because __builtin_bit_cast came to NVRTC with CUDA 12; every compiler that
-/// reads this defines it so.
+/// The same bits as another type. This is a union, because __builtin_bit_cast came to NVRTC with CUDA 12. Every
+/// compiler that reads this text defines a union so.
 template <typename To, typename From>
 AWAKEN_DEVICE To reinterpreted(From from) {
     static_assert(sizeof(To) == sizeof(From), "the same bits");
@@ -78,8 +80,8 @@ AWAKEN_DEVICE To reinterpreted(From from) {
     return both.to;
 }
 
-// A number format says how it is `Stored`, the `Value` in which results are kept until they are stored, and the `Wide`
-// type in which sums and products are computed, which `rounded` brings back to a number of the format.
+// A number format names three types. `Stored` is the type in memory. `Value` holds results until they are stored. Sums
+// and products are computed in `Wide`, and `rounded` brings them back to a number of the format.
 
 template <typename T, typename WideT = T>
 struct Plain {
@@ -91,15 +93,15 @@ struct Plain {
     static AWAKEN_DEVICE Stored closed(Value value) { return value; }
 };
 
-/// IEEE 754's binary16: 5 bits of exponent, 10 of mantissa. A float holds all of its numbers, the subnormal ones as
-/// normal ones, and has enough bits that rounding a sum or product of two a second time does no harm.
+/// IEEE 754's binary16: 5 bits of exponent, 10 of mantissa. A float holds all of its numbers; the subnormal ones are
+/// normal there. A float also has enough bits that rounding a sum or product of two a second time does no harm.
 struct Float16 {
     using Stored = u16;
     using Value = float;
     using Wide = float;
     static AWAKEN_DEVICE Value opened(Stored stored) {
-        // With exponent and mantissa in their places in a float, only the difference of the exponents' biases is
-        // missing (127 - 15); the multiplication also normalises.
+        // Once exponent and mantissa are in their places in a float, only the difference of the exponents' biases is
+        // missing (127 - 15). The multiplication adds it, and also normalises.
         const u32 magnitude = (u32)(stored & 0x7fff) << 13;
         u32 bits = reinterpreted<u32>(reinterpreted<float>(magnitude) * 0x1p112F);
         if (magnitude >= (u32)0x7c00 << 13) {
@@ -109,10 +111,10 @@ struct Float16 {
     }
     static AWAKEN_DEVICE Value rounded(Wide wide) {
         const u32 bits = reinterpreted<u32>(wide);
-        // In the binade of `spacer`, 13 above the number's own, neighbouring floats are as far apart as this format's
-        // numbers are in the number's, or in that of the smallest normal numbers, 2^-14: the addition rounds. `wide` is
-        // a sum or product of two such numbers, at most 2^32, an infinity or NaN. For the last two spacer is negative
-        // and tiny.
+        // In the binade of `spacer`, neighbouring floats are as far apart as this format's numbers are in the number's
+        // own binade, 13 below, or in that of the smallest normal numbers, 2^-14. So the addition rounds. `wide` is a
+        // sum or product of two such numbers, at most 2^32, an infinity or NaN. For the last two spacer is negative and
+        // tiny.
         u32 exponent = bits & 0x7f800000;
         if (exponent < 113U << 23) {
             exponent = 113U << 23;
@@ -126,8 +128,8 @@ struct Float16 {
         return reinterpreted<float>(reinterpreted<u32>(magnitude) | (bits & 0x80000000));
     }
     static AWAKEN_DEVICE Stored closed(Value value) {
-        // The reverse of opened(). The multiplication makes subnormal numbers such again and leaves infinities and
-        // NaNs, of whose exponents the upper bits go.
+        // The reverse of opened(). The multiplication makes subnormal numbers subnormal again. It leaves infinities and
+        // NaNs as they are; their exponents lose the upper bits.
         const u32 bits = reinterpreted<u32>(value);
         const float magnitude = reinterpreted<float>(bits & 0x7fffffff) * 0x1p-112F;
         return (Stored)(((reinterpreted<u32>(magnitude) >> 13) & 0x7fff) | ((bits >> 16) & 0x8000));
@@ -142,7 +144,8 @@ struct Bfloat16 {
     static AWAKEN_DEVICE Value opened(Stored stored) { return reinterpreted<float>((u32)stored << 16); }
     static AWAKEN_DEVICE Value rounded(Wide wide) {
         const u32 bits = reinterpreted<u32>(wide);
-        // To the nearest, ties to even; what is too large becomes infinity by itself. A NaN must stay one.
+        // Rounds to the nearest, ties to even. A value that is too large becomes infinity by itself. A NaN must stay
+        // one.
         u32 upper = bits + 0x7fff + ((bits >> 16) & 1);
         if ((bits & 0x7fffffff) > 0x7f800000) {
             upper = bits | 0x00400000;
@@ -164,7 +167,7 @@ struct Pair {
     Second index;
 };
 
-/// The number formats of a type: `Exact` keeps signs apart, `Modular` is good for sums and products that wrap around.
+/// The number formats of a type. `Exact` keeps signs apart. `Modular` serves sums and products that wrap around.
 /// Products of narrow integers must not be computed in int, where they overflow.
 template <ElementType type>
 struct Formats;
@@ -217,8 +220,8 @@ struct Formats<ElementType::pair_float32_float32> : OneFormat<Plain<Pair<float, 
 template <>
 struct Formats<ElementType::pair_float64_float64> : OneFormat<Plain<Pair<double, double>>> {};
 
-// An operation combines two values of a number format. All are written without branches, which the threads of a warp
-// would not all take.
+// An operation combines two values of a number format. No operation has branches, because the threads of a warp would
+// not all take the same one.
 
 struct Sum {
     template <typename Numbers, typename Value>
@@ -316,14 +319,14 @@ struct MaximumLocation {
     }
 };
 
-/// For one source only: nothing is combined.
+/// For a single source: combines nothing.
 struct Copy {};
 template <typename Operation>
 constexpr bool kIsCopy = false;
 template <>
 constexpr bool kIsCopy<Copy> = true;
 
-/// An operation, the format of the elements, and that of the numbers as which a vector is taken apart.
+/// An operation, the format of the elements, and the format of the numbers into which a vector is taken apart.
 template <typename Class, typename ElementFormat, typename LaneFormat = ElementFormat>
 struct Combination {
     using Operation = Class;
@@ -331,7 +334,7 @@ struct Combination {
     using Lane = LaneFormat;
 };
 
-/// What is done for an operation on a type.
+/// How a type and an operation are computed.
 template <ElementType type, ReductionOperation operation>
 struct Reduction;
 template <ElementType type>
@@ -342,14 +345,14 @@ template <ElementType type>
 struct Reduction<type, ReductionOperation::minimum> : Combination<Minimum, typename Formats<type>::Exact> {};
 template <ElementType type>
 struct Reduction<type, ReductionOperation::maximum> : Combination<Maximum, typename Formats<type>::Exact> {};
-// These ask for zero only, so that signs do not matter.
+// These operations only ask whether a value is zero, so that signs do not matter.
 template <ElementType type>
 struct Reduction<type, ReductionOperation::logical_and> : Combination<LogicalAnd, typename Formats<type>::Modular> {};
 template <ElementType type>
 struct Reduction<type, ReductionOperation::logical_or> : Combination<LogicalOr, typename Formats<type>::Modular> {};
 template <ElementType type>
 struct Reduction<type, ReductionOperation::logical_xor> : Combination<LogicalXor, typename Formats<type>::Modular> {};
-// Bits do not care where elements end.
+// Operations on bits do not depend on where elements end.
 template <ElementType type>
 struct Reduction<type, ReductionOperation::bitwise_and>
     : Combination<BitwiseAnd, typename Formats<type>::Modular, Plain<u64>> {};
@@ -365,7 +368,7 @@ struct Reduction<type, ReductionOperation::minimum_location>
 template <ElementType type>
 struct Reduction<type, ReductionOperation::maximum_location>
     : Combination<MaximumLocation, typename Formats<type>::Exact> {};
-// The sum of complex numbers is that of twice as many parts.
+// The sum of complex numbers is the sum of twice as many parts.
 template <>
 struct Reduction<ElementType::complex_float32, ReductionOperation::sum> : Combination<Sum, Plain<float>> {};
 template <>
@@ -399,7 +402,7 @@ struct Word<8> {
 
 // ---- combining ------------------------------------------------------------------------------------------------------
 
-/// The numbers of a vector, as they are stored and opened.
+/// The numbers of a vector, as stored and as opened.
 template <typename Numbers>
 constexpr unsigned kLanes = 16 / sizeof(typename Numbers::Stored);
 template <typename Numbers>
@@ -442,8 +445,8 @@ AWAKEN_DEVICE void combine_lanes(Lanes<Numbers>& result, Vector16 vector) {
     }
 }
 
-/// Loads the vectors `offset` bytes into the places from number `first` on: `most` of them unless the `count` places
-/// end before, at least `least`.
+/// Loads the vectors that lie `offset` bytes into the places from number `first` on. There are `most` of them unless
+/// the `count` places end before, and at least `least`.
 template <unsigned least, unsigned most>
 AWAKEN_DEVICE void load_vectors(Vector16 (&vectors)[most], const Places& places, u32 first, u32 count, u64 offset) {
     AWAKEN_UNROLL
@@ -461,12 +464,12 @@ AWAKEN_DEVICE void store_vector(const Places& targets, u32 target_count, u64 off
     }
 }
 
-/// Sources that are loaded together; those beyond are combined in further groups of this number.
+/// The number of sources that a thread loads together. It combines further sources in groups of this number.
 inline constexpr unsigned kSourceGroup = 8;
 
-/// Combines the vectors at `positions` offsets, `step` bytes apart. All that can be loaded at once is, before the first
-/// store: the memory of another GPU is a microsecond away. Of the sources, at least `least` and, but for the largest
-/// group, at most `most`.
+/// Combines the vectors at `positions` offsets, `step` bytes apart. A thread loads everything that fits at once before
+/// the first store: the memory of another GPU is a microsecond away. There are at least `least` sources and, but for
+/// the largest group, at most `most`.
 template <typename Operation, typename Numbers, unsigned least, unsigned most, unsigned positions>
 AWAKEN_DEVICE void combine_vectors_at(const Places& sources, u32 source_count, const Places& targets, u32 target_count,
                                       u64 offset, u64 step) {
@@ -527,7 +530,7 @@ AWAKEN_DEVICE void combine_elements(const Places& sources, u32 source_count, con
                                     u64 head, u64 tail, u64 elements) {
     using Stored = typename Numbers::Stored;
     const u64 count = head + (elements - tail);
-    // The last threads begin: those that have no vector when there are few.
+    // The last threads begin, since they have no vector when there are few.
     for (u64 i = total_threads() - 1 - global_thread(); i < count; i += total_threads()) {
         const u64 element = i < head ? i : i - head + tail;
         Stored stored = pointer_cast<const Stored>(sources.at[0])[element];
@@ -546,7 +549,7 @@ AWAKEN_DEVICE void combine_elements(const Places& sources, u32 source_count, con
     }
 }
 
-/// All of it by one operation, on vectors where the places allow that.
+/// Does all of it by one operation, on vectors where the places allow that.
 template <typename Operation, typename Element, typename Lane>
 AWAKEN_DEVICE void combine_places(const Places& sources, u32 source_count, const Places& targets, u32 target_count,
                                   u64 elements) {
@@ -561,7 +564,7 @@ AWAKEN_DEVICE void combine_places(const Places& sources, u32 source_count, const
     const unsigned head_bytes = (16 - (unsigned)(address(targets.at[0]) & 15)) & 15;
     u64 head = elements;
     u64 vectors = 0;
-    // Elements of several parts may be aligned to the parts only, and then lie across all vectors.
+    // Elements of several parts may be aligned to the parts only. They then lie across all vectors.
     if ((differences & 15) == 0 && head_bytes % kBytes == 0) {
         if (head_bytes / kBytes < elements) {
             head = head_bytes / kBytes;
@@ -598,13 +601,13 @@ AWAKEN_DEVICE void combine_code(const Places& sources, u32 source_count, const P
             return;
         }
     }
-    // As words that are not longer than the places are aligned.
+    // Works on words that are not longer than the places' alignment.
     using Unit = Plain<typename Word<element_alignment(kType)>::Type>;
     combine_places<Copy, Unit, Plain<u64>>(sources, 1, targets, target_count,
                                            elements * (element_bytes(kType) / element_alignment(kType)));
 }
 
-/// Finds `code` among the `count` from `first` on. One that is not defined does nothing.
+/// Finds `code` among the `count` codes from `first` on. Does nothing for a code that is not defined.
 template <unsigned first, unsigned count>
 AWAKEN_DEVICE void combine_any(u32 code, const Places& sources, u32 source_count, const Places& targets,
                                u32 target_count, u64 elements) {
@@ -622,11 +625,11 @@ AWAKEN_DEVICE void combine_any(u32 code, const Places& sources, u32 source_count
     }
 }
 
-/// target[t][i] = source[0][i] op source[1][i] op ..., from left to right, for all i < elements and all targets; one
-/// source is copied whatever the operation is. Both numbers of places are 1 to kMostPlaces. `code` is made by code_of,
-/// and AWAKEN_ONLY_CODE where that is defined. Places are aligned as element_alignment says; where they all lie alike
-/// to multiples of 16 bytes, whole vectors are combined. A target may be a source, but must not overlap one partly.
-/// Launch with any number of threads in x.
+/// Computes target[t][i] = source[0][i] op source[1][i] op ..., from left to right, for all i < elements and all
+/// targets. Copies a single source, whatever the operation is. Both numbers of places are 1 to kMostPlaces. `code` is
+/// made by code_of, and equals AWAKEN_ONLY_CODE where that is defined. Places are aligned as element_alignment says.
+/// Where all places have the same distance to a multiple of 16 bytes, the kernel combines whole vectors. A target may
+/// be a source, but must not overlap one partly. Launch with any number of threads in x.
 AWAKEN_KERNEL(awaken_combine, Places sources, u32 source_count, Places targets, u32 target_count, u64 elements,
               u32 code, Notice notice) {
 #ifdef AWAKEN_ONLY_CODE
@@ -638,9 +641,9 @@ AWAKEN_KERNEL(awaken_combine, Places sources, u32 source_count, Places targets, 
     give_notice(notice);
 }
 
-/// Does the first `count` moves. Source and target of a move may have any alignment and must not overlap; nor may what
-/// one move writes overlap what another reads or writes. Launch with any number of threads in x and `count` blocks in
-/// y, of which each does one.
+/// Does the first `count` moves. Source and target of a move may have any alignment and must not overlap. The bytes
+/// that one move writes must not overlap those that another move reads or writes. Launch with any number of threads in
+/// x and `count` blocks in y; each block in y does one move.
 AWAKEN_KERNEL(awaken_move, Moves moves, u32 count, Notice notice) {
     const u32 number = block_index().y;
     if (number < count) {

@@ -1,4 +1,4 @@
-// Arithmetic that keeps a GPU busy for a chosen time: what overlap benchmarks compute while a communication is under
+// Arithmetic that keeps a GPU busy for a chosen time. Overlap benchmarks compute this while a communication is under
 // way.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Copying between two places of device memory, of any alignment: what the kernels of copy.h and combine.h share.
+// Copying between two places of device memory, of any alignment. The kernels of copy.h and combine.h share this.
 #pragma once
 
 #include "portable.h"
@@ -20,8 +20,8 @@ AWAKEN_DEVICE Vector16 vector_across(Vector16 low, Vector16 high, unsigned skipp
     return {word_across(low.high, high.low, rest), word_across(high.low, high.high, rest)};
 }
 
-/// The vector at `from[index]`, or, where the source does not share the target's alignment, the one that lies
-/// `skipped` bytes further. Vectors of which no byte is wanted are not read.
+/// The vector at `from[index]`, or, where source and target differ in alignment, the vector that lies `skipped` bytes
+/// further. Reads no vector of which no byte is wanted.
 AWAKEN_DEVICE Vector16 source_vector(device_pointer<const Vector16> from, u64 index, unsigned skipped) {
     const Vector16 low = from[index];
     return skipped == 0 ? low : vector_across(low, from[index + 1], skipped);
@@ -31,7 +31,8 @@ AWAKEN_DEVICE Vector16 source_vector(device_pointer<const Vector16> from, u64 in
 AWAKEN_DEVICE void copy_bytes(device_pointer<u8> target, device_pointer<const u8> source, u64 bytes) {
     const u64 thread = global_thread();
     const u64 threads = total_threads();
-    // Stores are aligned; the loads of an odd source are too, and its vectors are put together from two.
+    // Stores are aligned. So are the loads of a source with another alignment: each of its vectors comes from two
+    // loads.
     u64 head = (16 - (address(target) & 15)) & 15;
     if (head > bytes) {
         head = bytes;

@@ -1,4 +1,4 @@
-// Test data made on the device: each byte depends on its position and a seed, so that a byte in a wrong place shows.
+// Test data made on the device. Each byte depends on its position and a seed, so that a byte in a wrong place shows.
 #pragma once
 
 #include "portable.h"

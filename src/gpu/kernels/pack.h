@@ -1,12 +1,12 @@
-// Datatypes with gaps: bytes that lie in strided blocks or in a list of entries, to and from where they lie together.
+// Datatypes with gaps. The kernels move bytes between strided blocks, or a list of entries, and consecutive memory.
 //
-// The bytes of a datatype have an order, in which they travel; a position counts bytes in that order. Every kernel
-// moves positions [start, start + bytes) of what is described, so that a message may be packed in parts. Blocks and
-// entries that are written must not overlap. Either side may be device memory, memory of another process that is mapped
-// here, or pinned host memory. Launch with any number of blocks of kPackThreads threads in x.
+// The bytes of a datatype have an order, in which they travel. A position counts bytes in that order. Every kernel
+// moves positions [start, start + bytes) of a shape or list, so that a message may be packed in parts. Blocks and
+// entries that a kernel writes must not overlap. Either side may be device memory, memory of another process that is
+// mapped here, or pinned host memory. Launch with any number of blocks of kPackThreads threads in x.
 //
-// Compiling all of it takes seconds, so that the text is compiled in parts: with AWAKEN_PACK_PART defined as 1 (shapes
-// and lines), 2 (shapes and shapes) or 3 (lists) there are only the kernels of that part.
+// Compiling the whole text takes seconds, so the library compiles it in parts. With AWAKEN_PACK_PART defined as 1
+// (shapes and lines), 2 (shapes and shapes) or 3 (lists) the text has only the kernels of that part.
 #pragma once
 
 #include "portable.h"
@@ -16,7 +16,7 @@ namespace awaken::kernels {
 inline constexpr unsigned kPackThreads = 256;
 /// Loops around the blocks of a Shape.
 inline constexpr unsigned kShapeLoops = 4;
-/// Units that a thread has under way, so that few threads keep many bytes in flight.
+/// Units that a thread has under way, so that few threads keep many bytes moving.
 inline constexpr unsigned kPackBatch = 4;
 
 /// Blocks of `width` bytes at base + i[0] * strides[0] + i[1] * strides[1] + ..., for i[0] in [0, counts[0]) innermost.
@@ -51,7 +51,7 @@ AWAKEN_DEVICE u64 common_unit(u64 bits) {
     return bits & (~bits + 1);
 }
 
-/// Divisions of 64 bits take a GPU a hundred instructions; most of these are of small numbers, or by larger ones.
+/// Divisions of 64 bits take a GPU a hundred instructions. Most numbers here are small, or smaller than the divisor.
 AWAKEN_DEVICE u64 divide(u64 number, u64 divisor, u64& remainder) {
     if (number < divisor) {
         remainder = number;
@@ -88,7 +88,7 @@ AWAKEN_DEVICE u64 locate(const Shape& shape, u64 position) {
     return result;
 }
 
-/// Goes through the units of a Shape in steps, by adding digits instead of dividing.
+/// Goes through the units of a Shape in steps. Adds digits instead of dividing.
 template <typename Unit>
 struct ShapeWalk {
     Shape shape;
@@ -124,7 +124,7 @@ struct ShapeWalk {
     }
 };
 
-/// The same for bytes that lie together.
+/// The same for consecutive bytes.
 template <typename Unit>
 struct LineWalk {
     u64 address, step;
@@ -137,7 +137,7 @@ struct LineWalk {
     AWAKEN_DEVICE void next() { address += step; }
 };
 
-/// Units [target_first, target_first + units) of `target` become those of `source` from source_first on.
+/// Copies the units of `source` from source_first on to units [target_first, target_first + units) of `target`.
 template <typename Unit, typename Target, typename Source>
 AWAKEN_DEVICE void move_units(Target target, u64 target_first, Source source, u64 source_first, u64 units) {
     const u64 step = total_threads();
@@ -182,7 +182,7 @@ AWAKEN_DEVICE void reshape_units(const Shape& target, u64 target_start, const Sh
 
 #if !defined(AWAKEN_PACK_PART) || AWAKEN_PACK_PART == 1
 
-/// Positions [start, start + bytes) of `source` become consecutive at `target`.
+/// Packs positions [start, start + bytes) of `source` to consecutive bytes at `target`.
 AWAKEN_KERNEL(awaken_pack_shape, u64 target, Shape source, u64 start, u64 bytes) {
     const u64 unit = common_unit(target | alignment_of(source) | start | bytes);
     if (unit == 16) {
@@ -198,7 +198,7 @@ AWAKEN_KERNEL(awaken_pack_shape, u64 target, Shape source, u64 start, u64 bytes)
     }
 }
 
-/// The reverse; bytes between the blocks stay as they are.
+/// The reverse. Bytes between the blocks stay as they are.
 AWAKEN_KERNEL(awaken_unpack_shape, Shape target, u64 start, u64 source, u64 bytes) {
     const u64 unit = common_unit(source | alignment_of(target) | start | bytes);
     if (unit == 16) {
@@ -217,7 +217,7 @@ AWAKEN_KERNEL(awaken_unpack_shape, Shape target, u64 start, u64 source, u64 byte
 #endif
 #if !defined(AWAKEN_PACK_PART) || AWAKEN_PACK_PART == 2
 
-/// From one shape to another.
+/// Moves positions from one shape to another.
 AWAKEN_KERNEL(awaken_reshape, Shape target, u64 target_start, Shape source, u64 source_start, u64 bytes) {
     const u64 unit = common_unit(alignment_of(target) | target_start | alignment_of(source) | source_start | bytes);
     if (unit == 16) {
@@ -236,7 +236,8 @@ AWAKEN_KERNEL(awaken_reshape, Shape target, u64 target_start, Shape source, u64 
 #endif
 #if !defined(AWAKEN_PACK_PART) || AWAKEN_PACK_PART == 3
 
-/// Part of an entry: bytes [from, to) of it, which lie at `position` of the other side. Lanes of a team share it.
+/// Moves bytes [from, to) of an entry, which lie at `position` of the other side. The threads of a group share the
+/// bytes.
 template <typename Unit, bool kGather>
 AWAKEN_DEVICE void move_entry(u64 user, const PackEntry& entry, u64 from, u64 to, const Shape& other, u64 position,
                               u64 lane, u64 lanes) {
@@ -253,8 +254,8 @@ AWAKEN_DEVICE void move_entry(u64 user, const PackEntry& entry, u64 from, u64 to
     }
 }
 
-/// Entries [first, last) of the list, counted over all elements, as far as they lie in positions
-/// [start, start + bytes); these are positions other_start... of `other`. 2^team_bits threads share an entry.
+/// Moves entries [first, last) of the list, counted over all elements, as far as they lie in positions [start, start +
+/// bytes). In `other` these are the positions from other_start on. 2^team_bits threads share an entry.
 template <bool kGather>
 AWAKEN_DEVICE void move_list(const EntryList& list, u64 first, u64 last, u64 start, u64 bytes, const Shape& other,
                              u64 other_start, u32 team_bits) {
@@ -271,7 +272,7 @@ AWAKEN_DEVICE void move_list(const EntryList& list, u64 first, u64 last, u64 sta
         const u64 from = begin < start ? start - begin : 0;
         const u64 to = (end < start + bytes ? end : start + bytes) - begin;
         const u64 position = other_start + (begin + from - start);
-        // Where rows follow each other their width and pitch must be multiples of the unit, too.
+        // Where rows follow each other, their width and pitch must be multiples of the unit, too.
         const u64 rows = entry.rows > 1 ? entry.width | (u64)entry.pitch : 0;
         const u64 unit = common_unit((user + (u64)entry.offset) | rows | from | to | alignment_of(other) | position);
         if (unit == 16) {

@@ -1,32 +1,31 @@
-// What a kernel may use, so that one text runs on an NVIDIA GPU, on an AMD GPU and on the host.
+// The things that a kernel may use, so that one text runs on an NVIDIA GPU, on an AMD GPU and on the host.
 //
-// A kernel is a header in this folder. Its text is embedded in the library and compiled at run time by NVRTC or HIPRTC,
-// and the same header is compiled for the host into the emulated driver (emulator/), which runs it when there is no
-// GPU. The contract that makes this possible:
+// A kernel is a header in this folder. The library embeds its text, and NVRTC or HIPRTC compiles it at run time. The
+// emulated driver (emulator/) contains the same header compiled for the host, and runs it when there is no GPU. This
+// contract makes that possible:
 //
 //   AWAKEN_KERNEL(awaken_fill, device_pointer<u8> target, u64 bytes, u8 value) {
 //       for (u64 i = global_thread(); i < bytes; i += total_threads()) target[i] = value;
 //   }
 //
 //  1. A kernel is defined with AWAKEN_KERNEL(name, parameters...) at namespace scope, inside `namespace
-//  awaken::kernels`,
-//     and found by its bare name. Names start with `awaken_` and are unique over the folder. It returns nothing.
+//     awaken::kernels`, and found by its bare name. Names start with `awaken_` and are unique over the folder. A kernel
+//     returns nothing.
 //  2. Parameters are trivially copyable: numbers, device_pointer<T>, and structures of them (at most 4 KiB together).
-//     A pointer to memory that the GPU reaches is always device_pointer<T>: on a GPU a plain T*, on the host a type
-//     that translates on each dereference. `&p[i]` may be used at once, never stored; keep `p + i` instead. Reinterpret
-//     with pointer_cast<U>(p), make one from a number with device_pointer<T>(number) and back with address(p).
+//     A pointer to memory that the GPU reaches is always device_pointer<T>. On a GPU that is a plain T*, on the host a
+//     type that translates on each dereference. A kernel may use `&p[i]` at once but never store it; keep `p + i`
+//     instead. Reinterpret with pointer_cast<U>(p), make one from a number with device_pointer<T>(number) and back with
+//     address(p).
 //  3. Functions that kernels call are marked AWAKEN_DEVICE.
 //  4. Thread and block numbers come from the functions below, not from threadIdx and its like. There are no warp
-//     intrinsics: lanes of a warp do not exist on the host.
-//  5. block_barrier() is reached by all threads of a block that have not returned. Threads of a block otherwise run in
-//  any
-//     order; between barriers one may run to the end before the next has started.
-//  6. A loop that waits for memory to change calls spin_pause() each time round, and reads with load_acquire. It may
-//  wait
-//     for another thread, block, kernel, device or process; blocks that are waited for must be co-resident, as on a
+//     intrinsics: the host has no warps.
+//  5. All threads of a block that have not returned reach block_barrier(). Otherwise the threads of a block run in any
+//     order: between barriers one may run to the end before the next has started.
+//  6. A loop that waits for memory to change calls spin_pause() in each iteration, and reads with load_acquire. It may
+//     wait for another thread, block, kernel, device or process. Blocks that it waits for must be co-resident, as on a
 //     GPU.
-//  7. Shared memory: AWAKEN_SHARED(type, name, count), or AWAKEN_DYNAMIC_SHARED(type, name) for what the launch asked
-//  for.
+//  7. Shared memory: AWAKEN_SHARED(type, name, count), or AWAKEN_DYNAMIC_SHARED(type, name) for the memory that the
+//     launch asked for.
 //  8. Only headers of this folder are included; no standard header (run-time compilers have none).
 //
 // The run-time compilers get this text either through their table of headers or pasted before the kernel's own.
@@ -99,15 +98,16 @@ AWAKEN_DEVICE Index3 grid_size() {
 AWAKEN_DEVICE void block_barrier() {
     __syncthreads();
 }
-/// The same, and behind it one thread's system_fence() covers what all of them have written before. NVIDIA's memory
-/// model gives that for nothing. On AMD's GPUs a thread's fence need not wait for what other waves have on the way.
+/// The same. Afterwards one thread's system_fence() also covers the earlier writes of all threads of the block.
+/// NVIDIA's memory model gives that for nothing. On AMD's GPUs a thread's fence need not wait for writes of other waves
+/// that are still under way.
 AWAKEN_DEVICE void block_barrier_before_fence() {
 #if defined(__HIPCC_RTC__) || defined(__HIPCC__)
     __threadfence_system();
 #endif
     __syncthreads();
 }
-/// Once round each waiting loop.
+/// A waiting loop calls this in each iteration.
 AWAKEN_DEVICE void spin_pause() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
     __nanosleep(20);
@@ -127,18 +127,18 @@ AWAKEN_DEVICE T load_acquire(const T* pointer) {
     __threadfence_system();
     return value;
 }
-/// Writes such a word after all earlier accesses of this thread.
+/// Writes a word that others read, after all earlier accesses of this thread.
 template <typename T>
 AWAKEN_DEVICE void store_release(T* pointer, T value) {
     __threadfence_system();
     *(volatile T*)pointer = value;
 }
-/// Adds atomically as seen by all GPUs and the host; returns the value before.
+/// Adds atomically as seen by all GPUs and the host. Returns the value before.
 template <typename T>
 AWAKEN_DEVICE T atomic_add(T* pointer, T value) {
     return atomicAdd_system(pointer, value);
 }
-/// Writes `desired` if the word equals `expected`, atomically; returns the value before.
+/// Writes `desired` if the word equals `expected`, atomically. Returns the value before.
 template <typename T>
 AWAKEN_DEVICE T compare_exchange(T* pointer, T expected, T desired) {
     return atomicCAS_system(pointer, expected, desired);
