@@ -90,8 +90,7 @@ class Communicators {
     /// before.
     std::atomic<std::uint64_t> _attached{0};
     std::atomic<std::uint64_t> _generation{1};  ///< changes whenever a communicator is freed
-    std::mutex _records_mutex;                  ///< taken in callbacks of the MPI, which may hold a lock of its own
-                                                ///< then
+    std::mutex _records_mutex;                  ///< taken in callbacks of the MPI, which may hold its own lock
     std::unordered_set<CommunicatorRecord*> _records;
 };
 

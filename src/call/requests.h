@@ -92,8 +92,7 @@ class Operation {
     /// A call is completing the operation. The MPI may give the handle to a new operation before that call updates the
     /// table, so from now on find() does not return this operation.
     std::atomic<bool> completing{false};
-    bool unprepared = false;  ///< persistent: started natively, and counted as a receive that is not prepared for an
-                              ///< RTS
+    bool unprepared = false;  ///< persistent: started natively, and counted as unprepared for an RTS
 
     /// Attaches a progress operation, which lives until complete().
     void begin(std::unique_ptr<ProgressOp> what);
@@ -133,8 +132,7 @@ class Operation {
     /// Asks the MPI whether the native operation is complete.
     void look();
 
-    UnderWay* _list = nullptr;  ///< list of Requests that holds this operation, or null; the lock of Requests guards
-                                ///< both members
+    UnderWay* _list = nullptr;  ///< list of Requests with this operation, or null; its lock guards both
     UnderWay::iterator _place;
 
     bool _arrived = false;  ///< the native operation is complete, with `_status`
@@ -243,8 +241,7 @@ class Requests {
     [[nodiscard]] UnderWay::iterator in_turn(UnderWay::iterator& next);
     void leave_list(const Operation& operation);
 
-    std::atomic<int> _waiting{0};  ///< calls that may wait in the MPI, counted when the program has several threads in
-                                   ///< the MPI
+    std::atomic<int> _waiting{0};  ///< calls that may wait in the MPI; counted with several threads
     static inline thread_local int _own_waiting = 0;
     std::mutex _progress_mutex;
     std::atomic<std::size_t> _progress_count{0};

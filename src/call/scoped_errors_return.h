@@ -31,8 +31,7 @@ class DefaultHandlers {
 
     const Native& _native;
     const bool _mpich;
-    std::recursive_mutex _mutex;  ///< held while errors are only returned; recursive, since a callback of the program
-                                  ///< may call again
+    std::recursive_mutex _mutex;  ///< held while errors are only returned; a callback may lock it again
     int _depth = 0;
     bool _asked = false, _with_world = true, _with_self = true;
     bool _program_has_set_self = false, _touched_self = false;

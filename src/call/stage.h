@@ -75,8 +75,7 @@ class Stage {
 
     /// What the layer knows of a buffer.
     struct Located {
-        std::shared_ptr<const Datatype> type;  ///< null when the layer did not look at the buffer: nothing travels, or
-                                               ///< there is no GPU
+        std::shared_ptr<const Datatype> type;  ///< null when the layer did not look: nothing travels, or no GPU
         gpu::PointerInfo info;
         bool served = false;  ///< not plain host memory
         bool mixed = false;   ///< blocks in different kinds of memory

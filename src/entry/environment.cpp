@@ -127,7 +127,7 @@ bool serves(const gpu::Vendor vendor) {
     return used != gpu::Vendor::none ? used == vendor : gpu::expected_vendor() == vendor;
 }
 
-/// Adds the kinds of memory that may be passed to the info key by which MPI-4.1 programs ask (MPI-4.1, 12.4.3).
+/// Adds the kinds of memory that the program may pass to the info key that MPI-4.1 programs read (MPI-4.1, 12.4.3).
 struct GetInfo {
     template <Function function, class Handle>
     static int run(Call&, Handle object, MPI_Info* info) {
@@ -172,7 +172,7 @@ int query_hip_support() {
     return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_hip_support");
 }
 
-/// MPICH's form; its numbers for the types of GPU.
+/// MPICH's form, with its numbers for the kinds of GPU.
 int gpu_query_support(const int type, int* const is_supported) {
     constexpr int kCuda = 0, kHip = 2;
     if (is_supported != nullptr &&

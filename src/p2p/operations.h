@@ -46,8 +46,7 @@ class SendOperation {
     enum class Mode : std::uint8_t {
         plain,    ///< the message must be sent as it is: a buffered send, or an unknown peer
         offered,  ///< the receiver may fetch it
-        detached  ///< offered, or sent from a copy that is complete when prepare() returns: the program overwrites the
-                  ///< buffer
+        detached  ///< like offered, but complete when prepare() returns: the program overwrites the buffer
     };
     /// Looks at the buffer and decides what to send. `destination` is a rank in `communicator`, and may be
     /// MPI_PROC_NULL.
