@@ -25,7 +25,7 @@ Call::~Call() {
 
 int Call::returns(const int error) {
     if (Requests& requests = layer().requests; requests.any_orphaned()) {
-        requests.progress_orphaned();  // an error handler may throw, so not in a destructor
+        requests.progress_orphaned();  // an error handler may throw, so the destructor cannot do this
     }
     _succeeded = error == MPI_SUCCESS;
     return error;
@@ -57,7 +57,7 @@ trace::Event Call::event() const noexcept {
     if (_peer != trace::kNoPeer) {
         event.peer = _peer == MPI_ANY_SOURCE ? trace::kAnyPeer : _peer == MPI_PROC_NULL ? trace::kNullPeer : _peer;
     }
-    // Of a call that failed it is not certain that there is such a communicator.
+    // After a failed call, the communicator may not exist.
     if (_target == Target::communicator && _succeeded) {
         layer().real.Comm_size(_communicator, &event.members);
     }
@@ -129,7 +129,7 @@ int serve(const ServedCall& served) {
 }
 
 int wait_in_the_mpi(int (*const body)(const void*), const void* const arguments) {
-    /// So that what a tool below calls in the course of the call goes to the MPI, and not to the tool again.
+    /// Calls that a tool below makes during this call go to the MPI, and not to the tool again.
     struct Inside {
         Inside() noexcept { ++Call::depth; }
         ~Inside() { --Call::depth; }

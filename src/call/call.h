@@ -10,7 +10,8 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// What is known of the call under way: the function, where its errors belong, and what was done for it.
+/// What the layer knows of the call under way: the function, the object that its errors belong to, and what the layer
+/// did for it.
 class Call {
   public:
     explicit Call(const Function function) noexcept : _function(function) {
@@ -31,12 +32,12 @@ class Call {
     [[nodiscard]] Function function() const noexcept { return _function; }
     [[nodiscard]] const char* name() const noexcept { return loader::name_of(_function); }
 
-    /// Where an error of this call is raised; MPI_COMM_SELF when nothing is said.
+    /// Sets the communicator on which this call raises its errors; MPI_COMM_SELF without it.
     void on(const MPI_Comm communicator) noexcept {
         _communicator = communicator;
         _target = Target::communicator;
     }
-    /// The same, with the rank that is sent to or received from.
+    /// The same, with the rank of the other process of the message.
     void on(const MPI_Comm communicator, const int peer) noexcept {
         on(communicator);
         _peer = peer;
@@ -50,36 +51,36 @@ class Call {
         _target = Target::file;
     }
 
-    /// Remembers that `bytes` of the call's data took this path. The worst path of a call is the one that is reported.
+    /// Records that `bytes` of the call's data took this path. The report shows the worst path of a call.
     void account(const report::Path path, const std::int64_t bytes) noexcept {
         _path = path > _path ? path : _path;
         _bytes += bytes;
         _accounted = {path > _accounted.path ? path : _accounted.path, _accounted.bytes + bytes};
     }
     [[nodiscard]] std::int64_t accounted_bytes() const noexcept { return _bytes; }
-    /// Of a call that consists of others: its own data, whatever these have counted.
+    /// Sets the own data of a call that consists of other calls, whatever these have counted.
     void account_bytes(const std::int64_t bytes) noexcept { _bytes = bytes; }
-    /// What the operation returned, and the call will.
+    /// Takes the error code of the operation, which the call returns.
     int returns(int error);
-    /// For the trace, the call is over: what follows is the trace's own doing.
+    /// Ends the call in the trace. What follows is work of the trace itself.
     void end_in_trace() noexcept;
-    /// The trace is told of this call, and not of those that the MPI or a callback makes in the course of it.
+    /// True when the trace records this call. It does not record calls that the MPI or a callback makes inside it.
     [[nodiscard]] bool traced() const noexcept { return _outer == nullptr && layer().tracing; }
-    /// The call as far as it has gone, for the trace.
+    /// The call so far, for the trace.
     [[nodiscard]] trace::Event event() const noexcept;
-    /// What has been accounted since this was last called.
+    /// What the call has accounted since the last take_accounted().
     struct Accounted {
         report::Path path;
         std::int64_t bytes;
     };
     Accounted take_accounted() noexcept { return std::exchange(_accounted, Accounted{report::Path::native, 0}); }
-    /// Raises an error of ours on the call's object and returns the code. The program's error handler may throw.
+    /// Raises an error of the layer on the call's object and returns the code. The program's error handler may throw.
     int fail(int error_class, const Error& error);
 
-    /// Nesting of layer calls on this thread: above 0 while one is under way, so that what the MPI (or a tool below us)
-    /// calls back through our exported names is recognised.
+    /// Depth of layer calls on this thread: above 0 while one is under way. The layer so recognises calls that the MPI
+    /// or a tool below makes through the exported names.
     static inline thread_local int depth = 0;
-    /// The innermost call under way on this thread; null outside.
+    /// The innermost call under way on this thread; null outside of calls.
     static inline thread_local Call* current = nullptr;
 
   private:
@@ -96,15 +97,15 @@ class Call {
         MPI_File _file;
     };
     std::int64_t _bytes = 0;
-    std::uint64_t _started_ns = 0;  ///< 0: nobody wants to know
-    std::uint64_t _ended_ns = 0;    ///< 0: as late as the destructor
+    std::uint64_t _started_ns = 0;  ///< 0: not timed
+    std::uint64_t _ended_ns = 0;    ///< 0: the call ends in the destructor
     Accounted _accounted{report::Path::native, 0};
     int _peer = trace::kNoPeer;
     bool _succeeded = false;
-    bool _told = false;  ///< the trace was told
+    bool _told = false;  ///< the trace has recorded the call
 };
 
-/// Thrown where an error has a class of its own; a plain awaken::Error becomes MPI_ERR_OTHER.
+/// Thrown for an error that has a class of its own; a plain awaken::Error becomes MPI_ERR_OTHER.
 class ClassedError : public Error {
   public:
     ClassedError(const int mpi_class, std::string cause, std::string remedy)
@@ -112,31 +113,32 @@ class ClassedError : public Error {
     const int error_class;
 };
 
-/// Thrown where the MPI has raised an error on the program's object already: the call only returns its code.
+/// Thrown when the MPI has already raised an error on the program's object: the call only returns its code.
 class RaisedError : public Error {
   public:
     explicit RaisedError(const int mpi_code) : Error("the MPI has raised an error", "see that one"), code(mpi_code) {}
     const int code;
 };
 
-/// Whether a call is none of the program's: from inside the MPI, or from a tool that forwards a call under way.
+/// True when the program did not make the call: it comes from inside the MPI, or from a tool that forwards a call under
+/// way.
 [[nodiscard]] bool passes_through(const void* return_address) noexcept;
 
-/// A call of the program's as the frame sees it that all functions share, so that each function's own part is small:
-/// there are some 700 functions, in each of three ABIs.
+/// A call of the program, in the form for the frame that all functions share. The frame keeps each function's own part
+/// small: there are some 700 functions, in each of three ABIs.
 struct ServedCall {
     Function function;
     Waits where;
     int (*body)(const void* arguments, Call& call);
     const void* arguments;
 };
-/// Makes the Call, runs the body, and turns what it throws into an error of the MPI's.
+/// Makes the Call, runs the body, and turns what it throws into an MPI error.
 int serve(const ServedCall& served);
-/// Also for functions that need nothing but the care of call/waiting.h: no Call, `body` gets none.
+/// For functions that only need a WaitingCall (call/waiting.h): it makes no Call, and `body` gets none.
 int wait_in_the_mpi(int (*body)(const void* arguments), const void* arguments);
 
-/// The function that an exported name leads to when `Operation` serves `function`:
-/// calls from inside the MPI go straight to it, all others to Operation::run<function>(call, arguments...).
+/// The function behind an exported name when `Operation` serves `function`. It passes calls from inside the MPI
+/// straight on, and all others to Operation::run<function>(call, arguments...).
 template <Function function, class Operation, class Type = typename NativeMember<function>::Type>
 struct Entry;
 
@@ -161,7 +163,7 @@ struct Entry<function, Operation, int (*)(Arguments...)> {
                 const int error = call.returns(Operation::template run<function>(call, arguments...));
                 if constexpr (ends_with_request<Arguments...>()) {
                     const MPI_Request* request = nullptr;
-                    ((request = as_request(arguments)), ...);  // the last one's stays
+                    ((request = as_request(arguments)), ...);  // the last one remains
                     trace_new_request(call, error, request);
                 }
                 return error;
@@ -175,7 +177,7 @@ struct Entry<function, Operation, int (*)(Arguments...)> {
     static void* address() { return reinterpret_cast<void*>(&enter); }
 };
 
-/// The program's next function below us for `function`.
+/// The next function below this library for `function`: that of a tool, or of the MPI.
 template <Function function>
 [[nodiscard]] auto below() noexcept {
     return NativeMember<function>::of(layer().below);
@@ -186,7 +188,7 @@ template <Function function>
     loader::Service {                                                       \
         Function::function, Entry<Function::function, operation>::address() \
     }
-/// The same for a function that has a large-count form (MPI-4.0, 2.5.8), which is served alike.
+/// The same for a function that has a large-count form (MPI-4.0, 2.5.8); the layer serves both alike.
 #define AWAKEN_SERVE_COUNTS(function, operation) \
     AWAKEN_SERVE(function, operation), AWAKEN_SERVE(function##_c, operation)
 

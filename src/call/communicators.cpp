@@ -64,7 +64,7 @@ std::unique_ptr<CommunicatorRecord> Communicators::make_record(const MPI_Comm co
     MPI_Group group = members_of(communicator, record->between);
     _native.Group_size(group, &size);
     record->indices.assign(static_cast<std::size_t>(size), -1);
-    // The few processes of this node are looked up in the communicator, not its many members in the node.
+    // Looks up the few processes of this node in the communicator, and not its many members in the node.
     std::vector<int> world, there;
     for (int index = 0; _segment != nullptr && index < _segment->processes(); ++index) {
         world.push_back(_segment->process(index).world_rank);
@@ -103,15 +103,16 @@ CommunicatorRecord* Communicators::attached_record_of(const MPI_Comm communicato
             _records.insert(made.release());
         }
     }
-    // Another thread may have attached it. An MPI need not look up attributes under a lock, so what orders that
-    // thread's writing before this one's reading is ours: the later of two changes to one word sees the earlier.
+    // Another thread may have attached the record. An MPI need not look up attributes under a lock, so the layer itself
+    // orders the writes of that thread before the reads of this one: the later of two changes to one word sees the
+    // earlier.
     _attached.fetch_add(0, std::memory_order_acq_rel);
     return static_cast<CommunicatorRecord*>(known);
 }
 
 CommunicatorRecord* Communicators::record_of(const MPI_Comm communicator) {
-    // The communicator of the last call is that of this one, nearly always. A freed communicator's handle may come
-    // again for another one, which the generation tells.
+    // Most calls use the communicator of the previous call. The handle of a freed communicator may come back for
+    // another one; the generation then differs.
     struct Last {
         MPI_Comm communicator;
         std::uint64_t generation = 0;

@@ -1,8 +1,8 @@
-// What the layer knows of each of the program's communicators.
+// What the layer knows of each communicator of the program.
 //
-// A record is attached to a communicator as an attribute, so it goes when the communicator goes. It holds the ranks of
-// the members, and one object of each family of functions that wants to keep something of its own (see
-// CommunicatorObject). This file knows no family: a family gives a function that makes its object, once, at start.
+// A record is attached to a communicator as an attribute, so it lives as long as the communicator. It holds the ranks
+// of the members, and one object for each family of functions that keeps data of its own (see CommunicatorObject). This
+// file knows no family: at the start, each family registers a function that makes its object.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// What one family of functions keeps of one communicator.
+/// What one family of functions keeps for one communicator.
 class CommunicatorObject {
   public:
     CommunicatorObject() = default;
@@ -27,17 +27,18 @@ class CommunicatorObject {
     CommunicatorObject(const CommunicatorObject&) = delete;
     CommunicatorObject& operator=(const CommunicatorObject&) = delete;
 
-    /// Before MPI goes down, for all communicators first: others need not wait for this process from here on.
+    /// Called before MPI goes down, for all communicators first: from now on other ranks need not wait for this
+    /// process.
     virtual void begin_to_leave() noexcept {}
-    /// Before MPI goes down, after that: gives back what MPI has given, since MPI is not there when the object goes.
+    /// Called after that, still before MPI goes down. Gives back what the MPI has given, since the object outlives MPI.
     virtual void give_up() noexcept {}
 };
 
-/// One communicator's members, in the order of their ranks; of an intercommunicator, those of the remote group.
+/// The members of one communicator in the order of their ranks; for an intercommunicator, those of the remote group.
 struct CommunicatorRecord {
-    std::vector<int> indices;  ///< in the node's segment; -1: not there
+    std::vector<int> indices;  ///< in the node's segment; -1: not in it
     std::once_flag ranks_known;
-    std::vector<int> world_ranks;  ///< in MPI_COMM_WORLD, -1: not there; looked up when they are first asked for
+    std::vector<int> world_ranks;  ///< in MPI_COMM_WORLD; -1: not in it. Looked up at the first use.
     bool between = false;          ///< an intercommunicator
     /// By family, in the order of Communicators::Family.
     std::vector<std::unique_ptr<CommunicatorObject>> objects;
@@ -45,7 +46,7 @@ struct CommunicatorRecord {
 
 class Communicators {
   public:
-    /// Families that keep something of each communicator.
+    /// The families that keep data for each communicator.
     enum class Family : std::uint8_t { collectives };
     static constexpr std::size_t kFamilies = 1;
     using Make = std::unique_ptr<CommunicatorObject> (*)(MPI_Comm communicator, CommunicatorRecord& record);
@@ -55,18 +56,21 @@ class Communicators {
     Communicators(const Communicators&) = delete;
     Communicators& operator=(const Communicators&) = delete;
 
-    /// Before the first record is made.
+    /// Called before the first record is made.
     void set_family(const Family family, const Make make) noexcept { _make[static_cast<std::size_t>(family)] = make; }
-    /// MPI is up. `segment`: null where this process shares no memory. False when the MPI gives no attribute key.
+    /// MPI is up. `segment` is null where this process shares no memory. Returns false when the MPI gives no attribute
+    /// key.
     [[nodiscard]] bool begin(const node::Segment* segment);
-    /// Before MPI goes down: all objects give back what MPI has given. begin() must have succeeded, or nothing is done.
+    /// Called before MPI goes down: all objects give back what the MPI has given. Does nothing unless begin()
+    /// succeeded.
     void give_up() noexcept;
 
-    /// Null when the MPI refuses to attach a record. Cheap for the communicator that this thread has asked for last.
+    /// Returns null when the MPI refuses to attach a record. Cheap for the communicator that this thread asked for
+    /// last.
     [[nodiscard]] CommunicatorRecord* record_of(MPI_Comm communicator);
-    /// Rank in MPI_COMM_WORLD of a member; -1: it is not in there.
+    /// Rank of a member in MPI_COMM_WORLD; -1 if it is not in there.
     [[nodiscard]] int world_rank_of(MPI_Comm communicator, int rank);
-    /// Whether all members of an intracommunicator are in MPI_COMM_WORLD.
+    /// True when all members of an intracommunicator are in MPI_COMM_WORLD.
     [[nodiscard]] bool are_all_of_world(MPI_Comm communicator);
 
   private:
@@ -81,11 +85,12 @@ class Communicators {
     const node::Segment* _segment = nullptr;
     MPI_Group _world = MPI_GROUP_NULL;
     int _key = MPI_KEYVAL_INVALID;
-    std::mutex _mutex;  ///< of making a record
-    /// Records that were attached to communicators; who finds one sees what those who attached have written before.
+    std::mutex _mutex;  ///< taken to make a record
+    /// Number of records attached so far. A thread that finds a record sees what the thread that attached it wrote
+    /// before.
     std::atomic<std::uint64_t> _attached{0};
-    std::atomic<std::uint64_t> _generation{1};  ///< another one whenever a communicator was freed
-    std::mutex _records_mutex;                  ///< taken where the MPI calls, which may hold a lock of its own then
+    std::atomic<std::uint64_t> _generation{1};  ///< changes whenever a communicator is freed
+    std::mutex _records_mutex;                  ///< taken in callbacks of the MPI, which may hold its own lock
     std::unordered_set<CommunicatorRecord*> _records;
 };
 

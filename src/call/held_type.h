@@ -5,8 +5,8 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// The datatype of a persistent operation, which must outlive the program's handle: MPI allows freeing it before the
-/// start.
+/// The datatype of a persistent operation. It must outlive the program's handle: MPI allows the program to free that
+/// before the start.
 class HeldType {
   public:
     explicit HeldType(const MPI_Datatype type) : _type(type) {

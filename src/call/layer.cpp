@@ -69,7 +69,7 @@ int Layer::error_code(int error_class, const Error& error) {
     fprintf(stderr, "awaken: %s\n", error.what());
     int code = error_class;
     if (_open_models > 0) {
-        // Adding to a predefined class is allowed by MPI-4.1, 9.5; an MPI that refuses leaves us with the class alone.
+        // MPI-4.1, 9.5 allows adding codes to a predefined class. If an MPI refuses, the layer uses the class alone.
         int added = 0;
         if (real.Add_error_code(error_class, &added) == MPI_SUCCESS) {
             const std::string text = std::string("awaken: ") + error.what();
@@ -92,7 +92,7 @@ bool Layer::moves_fragments() noexcept {
 }
 
 void Layer::mpi_started(const bool world_model) {
-    // A session's thread level is its own, and nobody else's to ask for.
+    // A session has its own thread level, and no function asks for the level of a session.
     int level = MPI_THREAD_MULTIPLE;
     if (world_model) {
         real.Query_thread(&level);
@@ -118,7 +118,7 @@ void Layer::mpi_started(const bool world_model) {
 }
 
 void Layer::mpi_stopping(const bool world_model) {
-    static_cast<void>(gpu().was_reset());  // then nothing of ours is touched from here on
+    static_cast<void>(gpu().was_reset());  // after a reset the layer touches none of its GPU resources any more
     requests.finish_orphaned();
     bool last = false;
     {
@@ -128,7 +128,7 @@ void Layer::mpi_stopping(const bool world_model) {
             _world_up = false;
         }
     }
-    // The world's report covers everything; sessions report when there was no world.
+    // The report of the world covers everything. Sessions report when there was no world.
     if (settings.report && (world_model || (last && _rank < 0))) {
         write_report(*this, world_model);
     }

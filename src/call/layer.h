@@ -33,7 +33,7 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// Built at the program's first MPI call, emptied when MPI goes down, and then left in place: a program may still call
+/// Built at the program's first MPI call and emptied when MPI goes down, but never destroyed: a program may call
 /// MPI_Finalized afterwards, and other threads may be inside the entry points.
 class Layer {
   public:
@@ -44,9 +44,9 @@ class Layer {
     const loader::Binding& binding;
     const Settings settings;
     const bool tracing;   ///< AWAKEN_TRACE is set
-    const bool observed;  ///< calls are timed: for the report, or for the trace
-    Native real;          ///< the MPI's own PMPI_ functions, for calls that are ours
-    Native below;         ///< what the program would have called without us: a profiling tool below us, or the MPI
+    const bool observed;  ///< calls are timed, for the report or the trace
+    Native real;          ///< the MPI's own PMPI_ functions, for calls of the layer
+    Native below;         ///< what the program would call without this library: a profiling tool below, or the MPI
     CompletionQuery completion;
     FaultTolerance fault_tolerance;
     DefaultHandlers default_handlers;
@@ -66,39 +66,39 @@ class Layer {
     report::Ledger ledger;
     RankTrace trace;
 
-    /// The same as gpu(), without looking for one; null as long as none was found.
+    /// Like gpu(), but does not look for a runtime; null until gpu() has found one.
     [[nodiscard]] gpu::Runtime* known_gpu() const noexcept { return _gpu.load(std::memory_order_acquire); }
-    /// Of this process in MPI_COMM_WORLD; -1 and 0 where there is none.
+    /// Rank of this process in MPI_COMM_WORLD, and its size; -1 and 0 where there is none.
     [[nodiscard]] int world_rank() const noexcept { return _rank; }
     [[nodiscard]] int world_size() const noexcept { return _size; }
-    /// The GPU runtime that the program uses; the none runtime as long as it has loaded no other.
+    /// The GPU runtime that the program uses; the none runtime until the program has loaded one.
     [[nodiscard]] gpu::Runtime& gpu() {
         gpu::Runtime* const known = _gpu.load(std::memory_order_acquire);
         return known != nullptr ? *known : look_for_gpu();
     }
-    /// Copies for the runtime that gpu() found.
+    /// The copier for the runtime that gpu() found.
     [[nodiscard]] transfer::Copier& copier();
-    /// Packing by that GPU.
+    /// The packer of that GPU.
     [[nodiscard]] transfer::Packer& packer();
 
-    /// There are messages that go on only in calls of this process's: see call/waiting.h.
+    /// True when messages go on only in calls of this process: see call/waiting.h.
     [[nodiscard]] bool has_pending_fragments() const noexcept;
-    /// The same, or messages that come in only in calls of this process's.
+    /// True in that case, or when messages come in only in calls of this process.
     [[nodiscard]] bool moves_fragments() noexcept;
-    /// Threads may be in the MPI at the same time.
+    /// True when several threads may be in the MPI at the same time.
     [[nodiscard]] bool several_threads() const noexcept { return _several_threads.load(std::memory_order_relaxed); }
 
-    /// The figures for this GPU.
+    /// The tuning figures for this GPU.
     [[nodiscard]] transfer::Tuning tuning(gpu::Runtime& runtime) const;
 
     /// Called after each successful MPI_Init*, MPI_Session_init and before each MPI_Finalize, MPI_Session_finalize.
     void mpi_started(bool world_model);
     void mpi_stopping(bool world_model);
-    /// And after it.
+    /// Called after each MPI_Finalize and MPI_Session_finalize.
     void mpi_stopped();
 
-    /// Turns a failure of ours into an MPI error code of the given class whose MPI_Error_string is the error's text; in
-    /// the place of MPI_ERR_OTHER, of the class for its kind. Equal texts share a code. Also says it once on stderr.
+    /// Makes an MPI error code of the given class whose MPI_Error_string is the error's text. For MPI_ERR_OTHER it
+    /// takes the class for the kind of error. Equal texts share a code. Prints each text on stderr once.
     [[nodiscard]] int error_code(int error_class, const Error& error);
 
   private:
@@ -110,7 +110,7 @@ class Layer {
     std::unique_ptr<transfer::Packer> _packer;
     std::unique_ptr<transfer::Copier> _copier;
     std::mutex _mutex;
-    int _open_models = 0;  ///< world model and sessions that are up
+    int _open_models = 0;  ///< how many of the world model and the sessions are up
     bool _world_up = false;
     int _rank = -1, _size = 0;
     std::map<std::string, int> _error_codes;
@@ -118,7 +118,7 @@ class Layer {
 
 extern Layer* current_layer;
 
-/// The layer of this core. Valid once the core was installed.
+/// The layer of this core. Valid once the core is installed.
 [[nodiscard]] inline Layer& layer() noexcept {
     return *current_layer;
 }

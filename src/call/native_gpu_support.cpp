@@ -10,9 +10,9 @@
 
 namespace awaken::AWAKEN_ABI {
 
-// Three may know whether the MPI takes device memory, and in this order they are believed: the user, a real attempt
-// that `awaken doctor` has made with this library under these settings, and the MPI itself. An MPI's word comes last
-// because it tells how it was built rather than what works here.
+// Three may know whether the MPI takes device memory. The layer believes them in this order: the user; a real attempt
+// that `awaken doctor` has made with this library under these settings; the MPI itself. The MPI comes last because it
+// says how it was built, and not what works here.
 
 bool NativeGpuSupport::works() {
     std::call_once(_once, [this] { _answer = find(); });
@@ -44,7 +44,7 @@ NativeGpuSupport::Answer NativeGpuSupport::find() {
         _owner.ledger.add_fallback("device memory", note.text);
     }
 
-    // All that it has must agree: MPICH's first one knows what was switched off when the job started.
+    // All query functions of the MPI must agree: MPICH's first one knows what was switched off when the job started.
     int said = 0, agreed = 0;
     std::string names;
     const auto hear = [&](const char* const name, const bool yes) {

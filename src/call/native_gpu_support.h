@@ -1,4 +1,4 @@
-// Whether the program's MPI takes device memory by itself: then the layer stays out of its way.
+// Whether the program's MPI itself takes device memory. If so, the layer does nothing.
 #pragma once
 
 #include <mutex>
@@ -12,9 +12,9 @@ class NativeGpuSupport {
   public:
     explicit NativeGpuSupport(Layer& owner) : _owner(owner) {}
 
-    /// To be asked when MPI is up and a GPU was found; looked into once.
+    /// Called when MPI is up and a GPU was found. Looks only once.
     [[nodiscard]] bool works();
-    /// For the report, such as "yes: `awaken doctor` tried it (...)"; empty as long as nobody has asked.
+    /// For the report, such as "yes: `awaken doctor` tried it (...)". Empty until works() was called.
     [[nodiscard]] const std::string& who_says() const noexcept { return _answer.who_says; }
 
   private:

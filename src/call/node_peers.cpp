@@ -11,7 +11,8 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// For what ranks say of themselves when MPI has come up, which it does for all at about the same time.
+/// How long a rank waits for what the others say of themselves when MPI is up. MPI comes up for all at about the same
+/// time.
 constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
@@ -22,7 +23,8 @@ NodePeers::~NodePeers() = default;
 
 void NodePeers::before_init() {
     const Settings& settings = _owner.settings;
-    // Asked for in each process, also where nothing comes of it here: what the network makes of it is for all of them.
+    // Each process looks for the job, even if it has no use for it here: the network decides by it, alike in all
+    // processes.
     const node::Job job = node::find_job(settings.job, settings.pretended_nodes);
     _local_ranks = job.known() ? job.local_ranks : 0;
     if (settings.path == NodePath::staged) {
@@ -44,13 +46,13 @@ void NodePeers::after_init() {
     native.Comm_rank(MPI_COMM_WORLD, &rank);
     native.Comm_size(MPI_COMM_WORLD, &size);
     if (_segment != nullptr) {
-        // The MPI has synchronised its processes, or some have no layer and will never come.
+        // By now the MPI has synchronised its processes, or some run without the layer and will never join.
         _segment->close_door();
         if (_segment->own_index() >= _segment->processes()) {
             _why_not = "the others went on before this rank had joined the node's shared memory";
             _segment.reset();
         } else if (!_segment->agree_on_ranks(rank, size, kPatience, [] {
-                       // Those who are still on their way may need the MPI to go on here.
+                       // Ranks that are still in their initialisation may need the MPI to go on here.
                        progress_mpi();
                    })) {
             _why_not =
@@ -61,7 +63,7 @@ void NodePeers::after_init() {
             _sent_plain = std::vector<ipc::SlotSet>(static_cast<std::size_t>(_segment->processes()));
         }
     }
-    // By what the launcher says of the node, so that all ranks come to the same answer, whatever each finds on its own.
+    // Uses what the launcher says of the node, so that all ranks decide alike, whatever each finds on its own.
     if (_owner.settings.nodes && _local_ranks > 0 && _local_ranks < size) {
         _owned_network = std::make_unique<Network>(native, _owner.pool,
                                                    [&requests = _owner.requests] { return requests.others_wait(); });
@@ -200,7 +202,7 @@ NodePeers::Membership NodePeers::membership_of(const MPI_Comm communicator) {
     if (record == nullptr || record->between) {
         return Membership::unknown;
     }
-    // Who is not in the segment is so for all of those who are.
+    // A process that is not in the segment is missing in it for all processes of the segment.
     if (_world_up && _segment != nullptr &&
         std::find(record->indices.begin(), record->indices.end(), -1) == record->indices.end()) {
         return Membership::one_node;
@@ -208,7 +210,7 @@ NodePeers::Membership NodePeers::membership_of(const MPI_Comm communicator) {
     if (_owned_network == nullptr || !_owned_network->everybody_has_the_layer()) {
         return Membership::unknown;
     }
-    // That is known of this process's world only, which spawned or connected processes are not of.
+    // The layer knows this only of this process's world. Spawned or connected processes belong to other worlds.
     return _owner.communicators.are_all_of_world(communicator) ? Membership::all_serve : Membership::unknown;
 }
 

@@ -6,14 +6,14 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// Asks for a message that there is not, since an MPI that finds one may return at once (Open MPI does): from another
-/// rank, since MPICH only looks at memory for one from this rank, with the last tags that there are, in turn.
+/// Probes for a message that does not exist, since an MPI that finds one may return at once (Open MPI does). The probe
+/// names another rank, since for this rank MPICH only looks at memory. The tags are the last ones, in turn.
 void progress_mpi(const MPI_Comm communicator, const int rank, const int size, const unsigned turn) {
     const Native& native = layer().real;
     int flag = 0;
     if (layer().fault_tolerance.active()) {
-        // Elsewhere there may be failed processes, and each look would raise that error. Such an MPI does not stop at
-        // messages of this rank's.
+        // Elsewhere there may be failed processes, and each probe would raise that error. An MPI with fault tolerance
+        // makes progress also in a probe for messages of this rank.
         native.Iprobe(0, 0, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
         return;
     }
@@ -42,7 +42,7 @@ void WaitLoop::turn() {
     if (++_turns % _others == 0) {
         owner.requests.advance_progress_ops();
     } else {
-        owner.node_peers.look_at_network();  // or a sender takes this process for one that waits in the MPI
+        owner.node_peers.look_at_network();  // else a sender assumes that this process waits in the MPI
     }
     constexpr unsigned kEager = 2000, kBetween = 16;
     if (_turns <= kEager) {

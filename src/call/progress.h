@@ -1,26 +1,26 @@
-// Waiting inside a call of the program's for something of ours.
+// Waits for an operation of the layer inside a call of the program.
 //
-// MPI promises that a process that waits in one call goes on with all others that it has begun. What we wait for is
-// often done by another process or by a GPU, so the MPI below would stand still meanwhile: a synchronous send to this
-// process would not be acknowledged, and its sender may be the one that we wait for.
+// MPI promises that a process that waits in one call goes on with all other operations that it has begun. The layer
+// often waits for another process or a GPU. The MPI would stand still meanwhile: it would not acknowledge a synchronous
+// send to this process, although the layer may wait for that very sender.
 #pragma once
 
 #include "mpi/native.h"
 
 namespace awaken::AWAKEN_ABI {
 
-/// Lets the MPI go on with what it has under way, while this rank of `size` waits for others in turn after turn.
+/// Lets the MPI go on while this rank of `size` waits for other ranks. `turn` counts the calls in one wait.
 void progress_mpi(MPI_Comm communicator, int rank, int size, unsigned turn);
 
-/// The same where no communicator is at hand.
+/// The same without a communicator.
 void progress_mpi(unsigned turn = 0);
 
-/// A loop that waits for a message of ours: once round for each look.
+/// A loop that waits for a message of the layer: one turn for each look at it.
 class WaitLoop {
   public:
-    /// @param others once in so many turns this process's other messages go on.
+    /// @param others the other messages of this process go on once in this many turns.
     explicit WaitLoop(const unsigned others = 1) noexcept : _others(others) {}
-    /// Goes on with other messages of this process; with the MPI and other processes once this takes long.
+    /// Advances other messages of this process. After a long wait, lets the MPI and other processes go on too.
     void turn();
 
   private:

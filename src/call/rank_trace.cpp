@@ -18,14 +18,14 @@ namespace awaken::AWAKEN_ABI {
 namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
-/// How long ranks wait for each other at the begin, before they take it that some do not trace.
+/// How long ranks wait for each other at the begin. After that they assume that some ranks do not trace.
 constexpr std::uint64_t kPatience_ns = 60 * kSecond;
-/// At the end they wait as MPI_Finalize would.
+/// At the end they wait without a limit, like MPI_Finalize.
 constexpr std::uint64_t kForEver = ~std::uint64_t{0};
-/// No message of the program's is under way to a rank that waits in here, and what is waited for names its sender: the
-/// tag needs no agreement with anybody.
+/// While a rank waits in here, no message of the program is under way to it, and each receive names its sender. So no
+/// other part of the program needs to know the tag.
 constexpr int kTraceTag = 32001;
-/// One good round trip is enough, and the first ones of two processes are slow.
+/// One good round trip is enough, but the first ones between two processes are slow.
 constexpr int kRoundTrips = 24;
 
 std::int64_t as_number(const std::string_view text) noexcept {
@@ -112,13 +112,13 @@ void TracedOperations::freed(const MPI_Request request, const std::uint64_t end_
 
 struct RankTrace::Go {
     std::int64_t number = 0;     ///< of the run's folder
-    std::int64_t spawned = 0;    ///< see _spawned
+    std::int64_t spawned = 0;    ///< see RankTrace::_spawned
     std::int64_t origin_ns = 0;  ///< of rank 0's clock
-    std::int64_t clock = 0;      ///< names rank 0's clock; 0: not known
+    std::int64_t clock = 0;      ///< names rank 0's clock; 0: unknown
 };
 
-/// True when the request is complete. Looks again and again, giving way to others: with more ranks than cores, the rank
-/// that this one waits for needs one.
+/// Polls the request until it is complete or the deadline has passed, and yields the processor meanwhile. With more
+/// ranks than cores, the other rank needs it. Returns true when the request is complete.
 bool RankTrace::wait(MPI_Request& request, const Clock deadline) const {
     constexpr unsigned kEager = 200;
     constexpr useconds_t kNap_us = 50;
@@ -146,7 +146,7 @@ bool RankTrace::all_are_here(const Clock deadline) const {
     return _owner.real.Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS && wait(request, deadline);
 }
 
-/// Rank 0 answers one rank after the other, so that nobody's answer waits for another's question.
+/// Rank 0 answers one rank after the other, so that no answer waits for the question of another rank.
 bool RankTrace::compare_clocks(const Clock deadline, const bool first) {
     if (_rank != 0) {
         return ask(deadline, first);
@@ -295,14 +295,14 @@ void RankTrace::end() {
     if (session == nullptr) {
         return;
     }
-    if (!_begun) {  // a program of sessions only: nothing tells which ranks belong together
+    if (!_begun) {  // only sessions: nothing tells which ranks belong together
         static_cast<void>(session->write(true));
         return;
     }
     _begun = false;
     bool together = _size == 1 || all_are_here(kForEver);
     if (together && _size > 1) {
-        // What began before rank 0 did is not to have a negative time.
+        // Keeps events before rank 0's begin from having a negative time.
         _origin_ns = _rank == 0 ? _earliest_ns : _origin_ns;
         together = compare_clocks(kForEver, false);
     }

@@ -1,5 +1,5 @@
-// What the trace (src/trace) needs of the MPI: the rank, the clocks of the others, and which requests stand for which
-// operations.
+// The part of the trace (src/trace) that uses the MPI: the rank, the clocks of the other ranks, and the operation
+// behind each request.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@ namespace awaken::AWAKEN_ABI {
 
 class Layer;
 
-/// Nonblocking operations under way, by the program's requests. Thread-safe.
+/// The nonblocking operations under way, by the program's requests. Thread-safe.
 ///
-/// MPIs hand out one and the same request for operations that were complete at once: then there are several operations
-/// behind a handle, of which the oldest ends first.
+/// MPIs use one shared request for operations that complete at once. Then several operations stand behind one handle,
+/// and the oldest ends first.
 class TracedOperations {
   public:
-    /// An operation has been started, by a call that `event` describes.
+    /// The call that `event` describes has started an operation.
     void began(MPI_Request request, const trace::Event& event);
-    /// A persistent operation was made; it begins when it is started.
+    /// A call has made a persistent operation; the operation begins when the program starts it.
     void described(MPI_Request request, const trace::Event& event);
     /// MPI_Start.
     void started(MPI_Request request, std::uint64_t begin_ns);
-    /// How the bytes went is known when the operation completes.
+    /// Records the path and the bytes, which are known only when the operation completes.
     void learned(MPI_Request request, report::Path path, std::uint64_t bytes);
     void ended(MPI_Request request, std::uint64_t end_ns);
-    /// MPI_Request_free: for the program the operation is over.
+    /// MPI_Request_free: for the program, the operation is over.
     void freed(MPI_Request request, std::uint64_t end_ns);
 
   private:
@@ -47,15 +47,15 @@ class TracedOperations {
     std::unordered_map<MPI_Request, trace::Event, Hash> _persistent;
 };
 
-/// Begin and end of the trace of a rank.
+/// Begins and ends the trace of a rank.
 class RankTrace {
   public:
     explicit RankTrace(Layer& owner) : _owner(owner) {}
 
-    /// After MPI_Init: agrees with all ranks of MPI_COMM_WORLD where the trace goes, and compares clocks. Ends the
+    /// Called after MPI_Init. All ranks of MPI_COMM_WORLD agree on the folder of the trace and compare clocks. Ends the
     /// process when some rank does not trace.
     void begin();
-    /// Before MPI_Finalize: compares clocks again and writes the file; rank 0 joins the files of all.
+    /// Called before MPI_Finalize. Compares the clocks again and writes the file; rank 0 joins the files of all ranks.
     void end();
 
     TracedOperations operations;
@@ -78,9 +78,9 @@ class RankTrace {
     bool _begun = false;
     trace::Alignment _alignment;
     std::int64_t _origin_ns = 0;    ///< of rank 0's clock
-    std::int64_t _earliest_ns = 0;  ///< rank 0: when the first rank began, of its own clock
-    int _number = 0;                ///< of the run's folder
-    std::int64_t _spawned = 0;      ///< process number of rank 0 in a job that another one has spawned; 0 in any other
+    std::int64_t _earliest_ns = 0;  ///< rank 0: when the first rank began, by rank 0's clock
+    int _number = 0;                ///< number of the run's folder
+    std::int64_t _spawned = 0;      ///< process number of rank 0, in a job that another job has spawned; else 0
 };
 
 }  // namespace awaken::AWAKEN_ABI

@@ -18,8 +18,8 @@ void ReceiveReadiness::try_to_take_rts() {
     if (!_wants.load(std::memory_order_relaxed)) {
         return;
     }
-    // First said to this process's own threads, then looked: a receive that starts meanwhile has either been counted
-    // or sees that it must be prepared.
+    // First the flag is set for this process's own threads, and then the count is read. A receive that starts meanwhile
+    // is either counted, or sees that it must be prepared.
     _takes.store(true, std::memory_order_seq_cst);
     if (_unprepared.load(std::memory_order_seq_cst) != 0) {
         _takes.store(false, std::memory_order_seq_cst);
@@ -31,7 +31,7 @@ void ReceiveReadiness::try_to_take_rts() {
 
 ReceiveReadiness::Unprepared::Unprepared(ReceiveReadiness& readiness) noexcept : _readiness(readiness) {
     if (!readiness._world_up.load(std::memory_order_acquire)) {
-        return;  // no RTS message will ever come
+        return;  // no RTS will arrive any more
     }
     if (!readiness.takes_rts()) {
         readiness._unprepared.fetch_add(1, std::memory_order_seq_cst);
@@ -57,7 +57,7 @@ void ReceiveReadiness::Unprepared::continues(const MPI_Request request) {
     const std::scoped_lock lock(_readiness._requests_mutex);
     ++_readiness._requests[request];
     _readiness._unprepared_requests.fetch_add(1, std::memory_order_release);
-    _counted = false;  // counted on until it completes
+    _counted = false;  // stays counted until it completes
 }
 
 void ReceiveReadiness::completed(const MPI_Request request) {

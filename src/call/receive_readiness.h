@@ -1,9 +1,9 @@
 // When other processes may send RTS messages to this one.
 //
-// An RTS message takes a message's place (see ipc/link.h), so any receive that is outstanding when the first one may
-// come must be ready for it. Receives that were started before this process found its GPU runtime are the MPI's own and
-// are not; they are counted here, and only when none is left does the process say that it takes RTS messages. From then
-// on each of its receives is prepared for one.
+// An RTS takes the place of a message (see ipc/link.h). So each outstanding receive must be prepared for one before the
+// first RTS may arrive. Receives that started before this process found its GPU runtime are native ones, and are not
+// prepared. This class counts them. When none is left, the process tells the others that it takes RTS messages. From
+// then on it prepares each of its receives for one.
 #pragma once
 
 #include <atomic>
@@ -20,34 +20,34 @@ namespace awaken::AWAKEN_ABI {
 
 class ReceiveReadiness {
   public:
-    /// MPI is up, and others may come to send RTS messages.
+    /// MPI is up: other processes may want to send RTS messages.
     void begin() noexcept { _world_up.store(true, std::memory_order_release); }
-    /// MPI is down: none will come.
+    /// MPI is down: no RTS will arrive.
     void end() noexcept;
-    /// This process can take RTS messages. `say_so` tells the others, once, when no receive stands against it.
+    /// This process can take RTS messages. `say_so` tells the others, once, when no unprepared receive is left.
     void want(std::function<void()> say_so);
 
-    /// Whether receives may meet RTS messages: each must be prepared for one.
+    /// True when an RTS may arrive: each receive must be prepared for one.
     [[nodiscard]] bool takes_rts() const noexcept { return _takes.load(std::memory_order_seq_cst); }
-    /// Says so if nothing hinders it any more. Cheap when there is nothing to say.
+    /// Tells the others if no unprepared receive is left. Cheap when there is nothing to tell.
     void say_when_ready() {
         if (_wants.load(std::memory_order_relaxed)) {
             try_to_take_rts();
         }
     }
 
-    /// A native receive that knows nothing of RTS messages, for as long as the object lives.
+    /// A native receive that is not prepared for an RTS, while the object lives.
     class Unprepared {
       public:
         explicit Unprepared(ReceiveReadiness& readiness) noexcept;
         ~Unprepared();
         Unprepared(const Unprepared&) = delete;
         Unprepared& operator=(const Unprepared&) = delete;
-        /// False: too late, receives must be prepared.
+        /// False when it is too late: receives must be prepared.
         [[nodiscard]] bool allowed() const noexcept { return _allowed; }
-        /// It goes on under this request when the object is gone.
+        /// The receive goes on under this request after the object is gone.
         void continues(MPI_Request request);
-        /// It goes on until ended_unprepared(), which is to be called if this returns true.
+        /// The receive goes on until ended_unprepared(). The caller must call that if this returns true.
         [[nodiscard]] bool keep() noexcept { return std::exchange(_counted, false); }
 
       private:
@@ -55,7 +55,7 @@ class ReceiveReadiness {
         bool _counted = false;
         bool _allowed = true;
     };
-    /// Whether some unprepared receive goes on under a request.
+    /// True when an unprepared receive goes on under a request.
     [[nodiscard]] bool any_unprepared() const noexcept {
         return _unprepared_requests.load(std::memory_order_acquire) != 0;
     }
@@ -74,7 +74,7 @@ class ReceiveReadiness {
     std::mutex _mutex;
     std::function<void()> _say_so;
     std::mutex _requests_mutex;
-    std::unordered_map<MPI_Request, unsigned> _requests;  ///< and how many stand under it
+    std::unordered_map<MPI_Request, unsigned> _requests;  ///< how many receives go on under each request
 };
 
 }  // namespace awaken::AWAKEN_ABI

@@ -28,8 +28,8 @@ void return_status(MPI_Status* const status, const MPI_Status& own) noexcept {
 
 namespace {
 
-/// MPI_Request_get_status, whose errors are the caller's only: the program is to hear of them where it completes the
-/// request, and of each once.
+/// MPI_Request_get_status, whose errors only the caller sees. The program must see each error once, when it completes
+/// the request.
 int ask(const MPI_Request request, int& flag, MPI_Status& status) {
     Layer& owner = layer();
     std::optional<ScopedErrorsReturn> quietly;
@@ -49,8 +49,8 @@ void Operation::look() {
     }
     int flag = 0;
     MPI_Status status{};
-    // What is sent, and an RTS, are never too long. Any other message may be, and the MPI would raise that where the
-    // program does not expect it.
+    // A native receive of an RTS, and a send, are never truncated. Any other message may be, and then the MPI would
+    // raise the error where the program does not expect it.
     const bool may_fail = progress_op->shows_rts() && !progress_op->may_have_arrived();
     const int error =
         may_fail ? ask(native_request, flag, status) : layer().real.Request_get_status(native_request, &flag, &status);
@@ -68,7 +68,7 @@ bool Operation::advance(const bool asked, const Ask ask) {
     }
     const std::unique_lock lock(progress_mutex, std::try_to_lock);
     if (!lock.owns_lock()) {
-        return false;  // another thread is at it
+        return false;  // another thread advances it
     }
     if (progress_op == nullptr || ready.load(std::memory_order_relaxed)) {
         return true;
@@ -89,8 +89,8 @@ bool Operation::advance(const bool asked, const Ask ask) {
         layer().requests.arrived(*this);
     }
     if (_own_handle && ask == Ask::mpi && ++_looks % kLooksPerProgress == 0) {
-        // Nothing of it is the MPI's, which is asked all the same: others may need what it has under way before they
-        // can do their part of this.
+        // The MPI has no part in this operation. The layer still calls it, since other ranks may need other operations
+        // of the MPI to go on before they can do their part of this one.
         int flag = 0;
         layer().real.Request_get_status(native_request, &flag, MPI_STATUS_IGNORE);
     }
@@ -111,7 +111,7 @@ int free_send(void*) {
     return MPI_SUCCESS;
 }
 int cancel_send(void*, int) {
-    return MPI_SUCCESS;  // what was sent cannot be taken back, and the status says so
+    return MPI_SUCCESS;  // a sent message cannot be cancelled, and the status says so
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ void Operation::leave() {
 
 void Operation::leave_if_arrived() {
     if (has_arrived() && !ready.load(std::memory_order_acquire)) {
-        const std::unique_lock lock(progress_mutex, std::try_to_lock);  // else another thread is at it
+        const std::unique_lock lock(progress_mutex, std::try_to_lock);  // on failure another thread advances it
         if (lock.owns_lock() && progress_op != nullptr) {
             progress_op->leave();
         }
@@ -172,7 +172,7 @@ bool Operation::flush_to_native() {
     }
     const std::unique_lock lock(progress_mutex, std::try_to_lock);
     return lock.owns_lock() &&
-           (progress_op == nullptr || progress_op->flush_to_native());  // else another thread is at it
+           (progress_op == nullptr || progress_op->flush_to_native());  // on failure another thread advances it
 }
 
 void Operation::store(MPI_Status& status, const int error) {
@@ -186,7 +186,7 @@ void Operation::store(MPI_Status& status, const int error) {
     if (error != MPI_SUCCESS) {
         layer().real.Error_class(error, &error_class);
     }
-    // A flush of a window stores for its requests too, in whatever thread.
+    // A flush of a window stores for its requests too, in any thread.
     const std::scoped_lock lock(mutex);
     if (!stored && (error == MPI_SUCCESS || (receives && error_class == MPI_ERR_TRUNCATE)) && stage) {
         stage->store(receives ? received_bytes(status) : reads ? transferred_bytes(status) : -1);
@@ -225,7 +225,7 @@ void MatchedMessages::found(const MPI_Message message, const MPI_Comm communicat
 
 MPI_Comm MatchedMessages::take(const MPI_Message message) {
     const std::scoped_lock lock(_mutex);
-    // From the end: of a handle that was given out twice, the younger one counts.
+    // Searches from the end: if a handle was used twice, the newer message counts.
     const auto known =
         std::find_if(_found.rbegin(), _found.rend(), [&](const auto& each) { return each.first == message; });
     if (known == _found.rend()) {
@@ -263,7 +263,7 @@ void Requests::arrived(Operation& operation) {
 }
 
 void Requests::remove_progress_op(Operation& operation) {
-    UnderWay removed;  // let go without the lock
+    UnderWay removed;  // destroyed without the lock
     const std::scoped_lock lock(_progress_mutex);
     if (operation._list != nullptr) {
         leave_list(operation);
@@ -292,8 +292,8 @@ void Requests::advance_progress_ops() {
     if (!any_progress_ops()) {
         return;
     }
-    // The MPI makes progress for all when it is asked about one. With as many as there may be, asking about each would
-    // take longer than what the caller waits for.
+    // When the layer asks about one operation, the MPI advances all. With very many operations, to ask about each would
+    // take longer than the caller's own wait.
     constexpr std::size_t kLooks = 64;
     std::vector<std::shared_ptr<Operation>> some;
     const Operation* asked = nullptr;
@@ -319,8 +319,8 @@ void Requests::advance_progress_ops() {
         static_cast<void>(
             operation->advance(false, operation.get() == asked ? Operation::Ask::mpi : Operation::Ask::memory));
     }
-    // The caller waits for something else, perhaps in the MPI itself: they must not depend on it. After all were looked
-    // at, so that copies of those that have arrived at the same time are started together.
+    // The caller waits for something else, perhaps in the MPI, and these operations must go on without it. This comes
+    // after all looks, so that copies of messages that have arrived at the same time start together.
     for (const std::shared_ptr<Operation>& operation : some) {
         operation->leave_if_arrived();
     }
@@ -330,7 +330,8 @@ void Requests::leave_progress_ops() {
     if (!any_progress_ops()) {
         return;
     }
-    // One that has not arrived was left when it began, and has had nothing to do since but to send fragments.
+    // The layer left an operation that has not arrived when it began. Since then that operation can only send
+    // fragments.
     for (const std::shared_ptr<Operation>& operation : progress_ops(layer().has_pending_fragments())) {
         operation->leave();
     }
@@ -406,7 +407,7 @@ Requests::Taken::Taken(Requests& from) : _from(from) {
 
 Requests::Taken::~Taken() {
     const std::scoped_lock lock(_from._orphaned_mutex);
-    // Before those that were orphaned meanwhile.
+    // Puts them before those that were orphaned meanwhile.
     _from._orphaned.insert(_from._orphaned.begin(), std::make_move_iterator(_operations.begin()),
                            std::make_move_iterator(_operations.end()));
 }
@@ -419,8 +420,8 @@ std::shared_ptr<Operation> Requests::Taken::remove(const std::size_t at) {
 }
 
 void Requests::progress_orphaned() {
-    // Without the lock, and without what this call is at in the list: an error goes to the program's error handler,
-    // which may call MPI and so come here again, or throw.
+    // Runs without the lock, and with the operations out of the list: an error goes to the program's error handler,
+    // which may call MPI and so enter this function again, or throw.
     Taken taken(*this);
     for (std::size_t at = 0; at < taken.size();) {
         if (!taken[at].advance(true)) {
@@ -434,7 +435,7 @@ void Requests::progress_orphaned() {
         try {
             error = _native.Test(&taken[at].native_request, &flag, &status);
         } catch (...) {
-            remove_progress_op(*taken.remove(at));  // the MPI has done with it
+            remove_progress_op(*taken.remove(at));  // the MPI has completed it
             throw;
         }
         if (flag == 0 && error == MPI_SUCCESS) {

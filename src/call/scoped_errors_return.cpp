@@ -47,7 +47,7 @@ void DefaultHandlers::restore() {
     if (--_depth != 0) {
         return;
     }
-    // Asking for a handler has made one more, predefined or not.
+    // Comm_get_errhandler() has made one more reference, also to a predefined handler.
     if (_with_world) {
         _native.Comm_set_errhandler(MPI_COMM_WORLD, _world);
         _native.Errhandler_free(&_world);

@@ -1,4 +1,4 @@
-// The families of functions that the layer serves; each file gives its table.
+// The families of functions that the layer serves. Each of these files gives its table.
 #pragma once
 
 #include <vector>
@@ -14,14 +14,14 @@ using Services = std::vector<loader::Service>;
 [[nodiscard]] Services persistent_services();      ///< p2p/persistent.cpp: persistent and partitioned
 [[nodiscard]] Services completion_services();      ///< p2p/completion.cpp: wait, test, cancel, free
 [[nodiscard]] Services collective_services();      ///< coll/collectives.cpp
-[[nodiscard]] Services proposing_services();       ///< coll/collectives.cpp: those that all ranks vote on; in the above
-[[nodiscard]] Services edge_services();            ///< coll/neighbourhood.cpp: what all ranks take part in
+[[nodiscard]] Services proposing_services();       ///< coll/collectives.cpp: those with proposals; also in the above
+[[nodiscard]] Services edge_services();            ///< coll/neighbourhood.cpp: those that all ranks take part in
 [[nodiscard]] Services neighbourhood_services();   ///< coll/neighbourhood.cpp
 [[nodiscard]] Services pack_services();            ///< p2p/pack.cpp
 [[nodiscard]] Services file_services();            ///< io/files.cpp
 [[nodiscard]] Services observed_services();        ///< entry/observed.cpp: all others, while calls are traced
-[[nodiscard]] Services waiting_services();         ///< entry/waiting.cpp: that may wait in the MPI; without a trace
+[[nodiscard]] Services waiting_services();         ///< entry/waiting.cpp: may wait in the MPI; without a trace
 [[nodiscard]] Services one_sided_services();       ///< rma/one_sided.cpp
-[[nodiscard]] Services window_agreement_services();  ///< rma/create.cpp: what asks all ranks something; in the above
+[[nodiscard]] Services window_agreement_services();  ///< rma/create.cpp: those that ask all ranks; also in the above
 
 }  // namespace awaken::AWAKEN_ABI

@@ -1,4 +1,4 @@
-// The buffers of split collective file accesses (MPI_File_read_all_begin and its relatives) until they are ended.
+// The buffers of split collective file accesses (such as MPI_File_read_all_begin) until they end.
 #pragma once
 
 #include <map>
@@ -10,28 +10,28 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// What was given to the MPI in the place of a program's buffer.
+/// What the MPI got in place of a program's buffer.
 struct SplitAccess {
     Stage stage;
     void* address;                             ///< of the staging buffer
     int (*end)(MPI_File, void*, MPI_Status*);  ///< the MPI's second half of the access
-    bool refused = false;                      ///< the MPI did not end it when the program asked
+    bool refused = false;                      ///< the program asked to end the access, and the MPI did not
 };
 
-/// One for each file at most: MPI-4.1, 14.4.5 allows a file handle one split collective at a time.
+/// At most one for each file: MPI-4.1, 14.4.5 allows a file handle one split collective at a time.
 class SplitAccesses {
   public:
     void keep(const MPI_File file, SplitAccess access) {
         const std::scoped_lock lock(_mutex);
         _accesses.insert_or_assign(file, std::make_shared<SplitAccess>(std::move(access)));
     }
-    /// Null where the program's own buffer was handed on.
+    /// Null if the MPI got the program's own buffer.
     [[nodiscard]] std::shared_ptr<SplitAccess> find(const MPI_File file) const {
         const std::scoped_lock lock(_mutex);
         const auto found = _accesses.find(file);
         return found != _accesses.end() ? found->second : nullptr;
     }
-    /// The MPI has ended it.
+    /// The MPI has ended the access.
     void drop(const MPI_File file) {
         const std::scoped_lock lock(_mutex);
         _accesses.erase(file);

@@ -17,14 +17,14 @@ using transfer::StridedBlock;
 
 namespace {
 
-/// A scattered type whose elements span less than this is looked at by its ends only: two allocations of different
-/// kinds are never parts of one such element.
+/// If the elements of a scattered type span less than this, the layer looks only at their ends: one such element never
+/// has parts in two allocations of different kinds.
 constexpr std::int64_t kSmallSpan = 64 << 10;
-/// Blocks closer than this to one that was looked at share its kind, in types with more blocks than kFewBlocks.
+/// In types with more than kFewBlocks blocks, a block closer than this to one that was looked at has the same kind.
 constexpr std::int64_t kNear = 64 << 10;
 constexpr std::int64_t kFewBlocks = 64;
 
-/// Tells two contents of a partition apart; never 0. FNV-1a over 8-byte words.
+/// Tells two contents of a partition apart; never returns 0. FNV-1a over 8-byte words.
 std::uint64_t checksum(const std::byte* const data, const std::size_t bytes) noexcept {
     std::uint64_t sum = 0xCBF29CE484222325ULL;
     for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
@@ -40,7 +40,8 @@ bool readable(const void* address) noexcept {
     char byte = 0;
     iovec local{&byte, 1};
     iovec remote{const_cast<void*>(address), 1};
-    // Asks the kernel instead of touching the memory. Where the call is forbidden, nothing can be said.
+    // Asks the kernel instead of touching the memory. Where this call is forbidden, it assumes that the memory is
+    // readable.
     return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 || errno != EFAULT;
 }
 
@@ -128,7 +129,7 @@ bool Stage::reaches_next(const void* const first, const std::int64_t bytes, cons
 
 bool Stage::any_block_served(const std::byte* const address, const std::int64_t count, const Datatype& type) const {
     const bool thin_out = type.layout.block_count() > kFewBlocks;
-    // The first and the last element stand for the others: absolute addresses make sense for one element only.
+    // The first and the last element stand for the others: with absolute addresses only one element makes sense.
     for (const std::int64_t element : {std::int64_t{0}, count - 1}) {
         const std::byte* const origin = address + element * type.layout.extent();
         std::vector<const void*> pointers;
@@ -162,7 +163,7 @@ void Stage::check(const void* const address, const std::int64_t count, const Dat
         check_range(address, span.begin, span.end - span.begin, located.info);
         return;
     }
-    // Its parts lie in different allocations (or some in none): each for itself.
+    // The parts lie in different allocations, or some in none: checks each by itself.
     layout.for_each_block(count, count * layout.size(), [&](const StridedBlock& block) {
         for (std::int64_t row = 0; row < block.rows; ++row) {
             const std::int64_t offset = block.offset + row * block.pitch;
@@ -238,7 +239,7 @@ Stage::Placed Stage::place(const Access access, const void* const address, const
     auto* const user = static_cast<std::byte*>(const_cast<void*>(address));
     Segment segment{user, count, stored < 0 ? count : stored, located.type, 0, located.mixed, located.info};
     if (packing == Packing::mirror) {
-        // The staging buffer keeps the buffer's alignment, which compilers and operators may rely on.
+        // The staging buffer has the buffer's alignment: compilers and operators may rely on it.
         constexpr std::uintptr_t kAlignment = 64;
         const Layout::Span span = layout.span(count);
         const std::uintptr_t slack =
@@ -260,7 +261,7 @@ bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, 
                          std::vector<std::int64_t>& offsets, std::vector<std::shared_ptr<const Datatype>>& types,
                          std::byte*& base) {
     if (one_type) {
-        // What follows a block without a gap is in the same memory; beyond a gap may be another allocation.
+        // A block without a gap to the one before is in the same memory. Beyond a gap, another allocation may begin.
         const Block* first = nullptr;
         const std::byte* end = nullptr;
         bool served = false;
@@ -442,7 +443,7 @@ void Stage::restart() {
     for (StagingBuffer& staged : _staging_buffers) {
         for (Segment& segment : staged.segments) {
             segment.stored_checksum = 0;
-            // The description of the type is at hand; only the memory may have changed.
+            // The description of the type is still valid; only the memory may have changed.
             gpu::PointerInfo info;
             const void* const first = segment.user + segment.type->layout.span(segment.count).begin;
             _layer->gpu().classify({&first, 1}, &info);

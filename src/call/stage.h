@@ -1,8 +1,8 @@
-// The buffers of one MPI call, as the MPI underneath may see them.
+// The buffers of one MPI call, in the form in which the MPI gets them.
 //
-// A Stage stands between the program's buffers and the MPI: a buffer in host memory is handed on as it is; any other
-// gets a staging buffer in host memory with an equivalent datatype. load() fills the staging buffers of what is sent,
-// store() copies what was received back. Nothing else in the library decides whether a buffer needs service.
+// A Stage stands between the program's buffers and the MPI. It passes a buffer in host memory on unchanged. Any other
+// buffer gets a staging buffer in host memory with an equivalent datatype. load() fills the staging buffers of the data
+// that is sent; store() copies received data back. Only this class decides whether a buffer needs service.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ class Layer;
 
 enum class Access : std::uint8_t {
     in = 1,    ///< the MPI reads it
-    out = 2,   ///< the MPI writes all of it (of a receive: as much as the status says)
-    inout = 3  ///< read and written, or written in part only
+    out = 2,   ///< the MPI writes all of it (a receive: as much as the status says)
+    inout = 3  ///< the MPI reads and writes it, or writes only a part of it
 };
 
 /// How a staging buffer relates to the buffer.
 enum class Packing : std::uint8_t {
-    packed,  ///< only the datatype's bytes, one after another, with the packed type: for everything that moves data
+    packed,  ///< only the datatype's bytes without gaps, with the packed type: for everything that moves data
     mirror   ///< the same layout and the program's own type: for reductions, whose operator looks at the elements
 };
 
-/// A buffer argument as it is handed to the MPI.
+/// A buffer argument as the MPI gets it.
 template <class Count>
 struct Argument {
     void* address;
@@ -39,7 +39,7 @@ struct Argument {
     MPI_Datatype type;
 };
 
-/// The arguments of a v-collective: counts stay the program's, displacements may be new.
+/// The arguments of a v-collective: the program's counts stay, the displacements may be new.
 template <class Displacement>
 struct VectorArgument {
     void* address;
@@ -61,8 +61,9 @@ class Stage {
     Stage(Stage&&) = default;
     Stage& operator=(Stage&&) = default;
 
-    /// One buffer of `count` elements. `total` is the number of elements in memory where that is more than the count
-    /// argument says (a gathered buffer holds ranks * count); `stored` the number that store() writes back (-1: all).
+    /// One buffer of `count` elements. `total` is the number of elements in memory if that is more than the count
+    /// argument (a gathered buffer holds ranks * count). `stored` is the number of elements that store() writes back
+    /// (-1: all).
     template <class Count>
     [[nodiscard]] Argument<Count> buffer(Access access, const void* address, Count count, MPI_Datatype type,
                                          std::int64_t total = -1, Packing packing = Packing::packed,
@@ -72,15 +73,15 @@ class Stage {
         return {placed.address, count, placed.type};
     }
 
-    /// What a buffer is.
+    /// What the layer knows of a buffer.
     struct Located {
-        std::shared_ptr<const Datatype> type;  ///< null when the buffer was not looked at: nothing travels, or no GPU
+        std::shared_ptr<const Datatype> type;  ///< null when the layer did not look: nothing travels, or no GPU
         gpu::PointerInfo info;
         bool served = false;  ///< not plain host memory
         bool mixed = false;   ///< blocks in different kinds of memory
     };
     [[nodiscard]] Located locate(const void* address, std::int64_t count, MPI_Datatype type) const;
-    /// As buffer(), for a packed buffer that was located before.
+    /// Like buffer(), for a packed buffer that was already located.
     template <class Count>
     [[nodiscard]] Argument<Count> buffer(Access access, const void* address, Count count, MPI_Datatype type,
                                          Located located) {
@@ -88,60 +89,58 @@ class Stage {
         const Placed placed = place(access, address, elements, type, Packing::packed, -1, std::move(located));
         return {placed.address, count, placed.type};
     }
-    /// Counts the bytes of a host buffer, which only a report asks for.
+    /// Counts the bytes of a host buffer; only the report uses them.
     void account_native(std::int64_t count, MPI_Datatype type) const;
     /// The packed bytes of the only staging buffer.
     [[nodiscard]] const std::byte* packed() const noexcept { return _staging_buffers.front().block.data(); }
 
-    /// Call first for a persistent operation, whose buffers restart() will look at again.
+    /// Called first for a persistent operation: restart() looks at its buffers again.
     void watch() noexcept { _watching = true; }
 
-    /// `n` blocks of one buffer, displacements in extents of `type`.
+    /// `n` blocks of one buffer; displacements are in extents of `type`.
     template <class Count, class Displacement>
     [[nodiscard]] VectorArgument<Displacement> blocks(Access access, const void* address, const Count* counts,
                                                       const Displacement* displacements, MPI_Datatype type, int n);
 
-    /// `n` blocks with types of their own, displacements in bytes.
+    /// `n` blocks, each with its own type; displacements are in bytes.
     template <class Count, class Displacement>
     [[nodiscard]] TypedVectorArgument<Displacement> typed_blocks(Access access, const void* address,
                                                                  const Count* counts, const Displacement* displacements,
                                                                  const MPI_Datatype* types, int n);
 
-    /// `partitions` equal parts of `count` elements that are loaded and stored one by one. Returns false, and does
-    /// nothing, for host memory.
+    /// `partitions` equal parts of `count` elements, which are loaded and stored one by one. For host memory it does
+    /// nothing and returns false.
     bool partitions(Access access, const void* address, std::int64_t partitions, std::int64_t count, MPI_Datatype type,
                     Argument<MPI_Count>& argument);
     void load_partition(std::int64_t partition);
-    /// Stores a partition unless that was done since the last restart.
+    /// Stores a partition unless it was already stored since the last restart.
     void store_partition(std::int64_t partition);
 
-    /// True when some buffer has a staging buffer.
+    /// True when at least one buffer has a staging buffer.
     [[nodiscard]] bool active() const noexcept { return !_staging_buffers.empty(); }
-    /// Copies to the staging buffers of all buffers that are read.
+    /// Fills the staging buffers of all buffers that the MPI reads.
     void load();
-    /// Copies from the staging buffers of all buffers that are written; `received` limits it to that many bytes (-1:
-    /// all).
+    /// Copies the staging buffers of all buffers that the MPI writes back, at most `received` bytes (-1: all).
     void store(std::int64_t received = -1);
-    /// For persistent operations, before each start: looks up again where the buffers are, since the program may have
-    /// freed and reallocated them, and forgets which partitions were stored. Throws ClassedError when a buffer that was
-    /// host memory at initialisation no longer is.
+    /// Called before each start of a persistent operation. Looks the buffers up again, since the program may have freed
+    /// and reallocated them, and forgets which partitions were stored. Throws ClassedError when a buffer was host
+    /// memory at initialisation and no longer is.
     void restart();
     /// Gives the staging buffers back.
     void release() noexcept { _staging_buffers.clear(); }
 
   private:
-    /// Part of a user's buffer that is copied as a whole.
+    /// A part of the program's buffer that is copied as a whole.
     struct Segment {
         std::byte* user;
         std::int64_t count;
-        std::int64_t stored;  ///< elements that store() writes, <= count
+        std::int64_t stored;  ///< elements that store() writes; at most count
         std::shared_ptr<const Datatype> type;
-        std::int64_t
-            offset;  ///< of its staging buffer in the block, the staging buffer of what the user's address points at
-        bool mixed;  ///< blocks in different kinds of memory
+        std::int64_t offset;  ///< in the staging block, of the bytes that belong to the address `user`
+        bool mixed;           ///< blocks in different kinds of memory
         gpu::PointerInfo info;
-        /// Of the staging buffer when the partition was stored; 0 while it was not. An MPI may say that a partition has
-        /// arrived and still change it before the operation completes (seen in Open MPI 5 with unequal partition
+        /// Checksum of the staging buffer when the partition was stored; 0 if it was not. An MPI may report a partition
+        /// as arrived and still change it before the operation completes (seen in Open MPI 5 with unequal partition
         /// counts).
         std::uint64_t stored_checksum = 0;
     };
@@ -156,13 +155,13 @@ class Stage {
         void* address;
         MPI_Datatype type;
     };
-    /// A block of a v- or w-collective before it is placed.
+    /// A block of a v- or w-collective before place_blocks() places it.
     struct Block {
         std::byte* user;
         std::int64_t count;
         MPI_Datatype type;
     };
-    /// A host buffer of a persistent operation, to be looked at again at each start.
+    /// A host buffer of a persistent operation, which each start looks at again.
     struct Watched {
         const void* address;
         std::int64_t count;
@@ -175,16 +174,16 @@ class Stage {
     [[nodiscard]] bool may_need_service() const;
     [[nodiscard]] bool may_need_service(MPI_Datatype type) const;
     [[nodiscard]] static std::int64_t extent_of(MPI_Datatype type);
-    /// Whether bytes that are one run for the datatype lie in several allocations that touch: blocks at addresses of
-    /// memory allocated one after the other are joined. A run that ends where no GPU knows memory is the program's
-    /// error, and found when it is copied.
+    /// True when one run of bytes lies in several allocations that touch: the datatype joins blocks at addresses of
+    /// allocations that follow one another. A run that ends where no GPU knows memory is an error of the program; the
+    /// copy finds it.
     [[nodiscard]] bool reaches_next(const void* first, std::int64_t bytes, const gpu::PointerInfo& info) const;
     [[nodiscard]] bool any_block_served(const std::byte* address, std::int64_t count, const Datatype& type) const;
     void check(const void* address, std::int64_t count, const Datatype& type, const Located& located) const;
-    /// One stretch of memory, `offset` bytes from the argument.
+    /// Checks one stretch of memory, `offset` bytes from the argument.
     void check_range(const void* address, std::int64_t offset, std::int64_t bytes, const gpu::PointerInfo& info) const;
-    /// Places `blocks` one after another in a staging buffer; `offsets` receives where each begins, in bytes. False for
-    /// host memory.
+    /// Places `blocks` one after another in a staging buffer. `offsets` receives the start of each, in bytes. Returns
+    /// false for host memory.
     bool place_blocks(Access access, const std::vector<Block>& blocks, bool one_type,
                       std::vector<std::int64_t>& offsets, std::vector<std::shared_ptr<const Datatype>>& types,
                       std::byte*& base);
@@ -201,7 +200,7 @@ class Stage {
     std::vector<StagingBuffer> _staging_buffers;
     std::vector<Watched> _watched;
     bool _watching = false;
-    /// Displacement and type arrays handed to the MPI; nonblocking operations need them until they complete.
+    /// Displacement and type arrays that the MPI got. Nonblocking operations need them until they complete.
     std::vector<std::shared_ptr<void>> _arrays;
 };
 
@@ -229,7 +228,7 @@ VectorArgument<Displacement> Stage::blocks(const Access access, const void* cons
     if (!place_blocks(access, blocks, true, offsets, types, base)) {
         return unchanged;
     }
-    // In the staging buffer, block follows block: displacements count elements of the packed type.
+    // In the staging buffer the blocks follow one another: displacements count elements of the packed type.
     const std::int64_t size = types.front()->layout.size();
     auto moved = std::make_shared<std::vector<Displacement>>();
     for (const std::int64_t offset : offsets) {

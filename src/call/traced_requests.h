@@ -1,4 +1,4 @@
-// Which of a call's arguments are requests that begin or end with it: for the trace of nonblocking operations.
+// Finds the requests among a call's arguments that begin or end with the call, for the trace of nonblocking operations.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace awaken::AWAKEN_ABI {
 
 class Call;
 
-/// The last argument of a call that has returned is a request that it may have started or made: tells the trace, if
-/// there is one.
+/// The last argument of a call that has returned is a request. Tells the trace, if there is one, that the call may have
+/// started or made it.
 void trace_new_request(const Call& call, int error, const MPI_Request* request);
-/// The event that describes a call which is traced, for what ends or begins with it.
+/// The event of a traced call, for the operations that begin or end with it.
 [[nodiscard]] trace::Event event_of(const Call& call) noexcept;
 
-/// Whether the last argument is a request, which is what a call that starts or makes one ends with.
+/// True when the last argument is a request: the call may start or make one.
 template <class... Arguments>
 [[nodiscard]] constexpr bool ends_with_request() noexcept {
     constexpr bool kRequests[] = {false, std::is_same_v<Arguments, MPI_Request*>...};
@@ -34,8 +34,8 @@ const MPI_Request* as_request(const Argument& argument) noexcept {
     }
 }
 
-/// The requests that functions for any number of them are given, or that end with the call: looks at the arguments
-/// before and after it. Nothing but one comparison while calls are not traced.
+/// The requests that a completion function gets, or that end with the call. Looks at the arguments before and after the
+/// call. Costs one comparison while calls are not traced.
 template <Function function, class... Arguments>
 class GivenRequests {
     static constexpr bool kWaitsForOne = function == Function::Wait || function == Function::Test;
@@ -98,7 +98,7 @@ class GivenRequests {
             }
         };
         if constexpr (function == Function::Wait) {
-            end(0);  // also with an error, the operation is over
+            end(0);  // the operation is over, even with an error
         } else if constexpr (function == Function::Test) {
             if (error != MPI_SUCCESS || *std::get<1>(all) != 0) {
                 end(0);

@@ -1,10 +1,10 @@
-// Where calls may wait, for the sake of messages that go on only in calls of this process's.
+// Where calls may wait. Some messages go on only in calls of this process, so a wait must not stop them.
 //
-// Most of what a process has under way goes on without it: by GPUs, by a thread that makes no MPI calls, by the MPI.
-// Only a large message to another node does not, whose fragments are taken from the GPU and given to the MPI one after
-// the other (internode/network.h). A thread that waits in the layer sends them meanwhile. One that is about to wait in
-// the MPI itself, where the receiver may be waiting for it in turn, hands all of them over first, and as long as any
-// thread may be there, new messages are handed over at once.
+// Most operations of a process go on without its calls: GPUs, a thread that makes no MPI calls, or the MPI move the
+// data. Only a large message to another node does not. Its fragments come from the GPU and go to the MPI one after the
+// other (internode/network.h). A thread that waits in the layer sends them meanwhile. A thread that is about to wait in
+// the MPI gives all of them to the MPI first, since the receiver may be waiting for them. While any thread may wait in
+// the MPI, a sender gives all fragments of a new message to the MPI at once.
 #pragma once
 
 #include "call/layer.h"
@@ -14,8 +14,7 @@ namespace awaken::AWAKEN_ABI {
 
 using loader::Waits;
 
-/// A call that may wait there, while it lasts. Who only looks whether something has happened takes along what else
-/// there is to do.
+/// A call that may wait, while it lasts. A call that only polls advances the other operations too.
 class WaitingCall {
   public:
     WaitingCall(Layer& owner, const Waits where)
@@ -39,7 +38,8 @@ class WaitingCall {
             _owner.requests.leave_waiting();
         }
         if (waits()) {
-            // Whoever has asked meanwhile where this process is (protocol/reachability.h) is to know that it is back.
+            // Another process may have asked meanwhile where this one is (protocol/reachability.h). It must learn that
+            // it is back.
             _owner.node_peers.look_at_network();
         }
     }

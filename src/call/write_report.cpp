@@ -16,8 +16,8 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// How long a rank waits at the end for the others' figures before it reports its own only. Ranks without a report
-/// (another environment, no layer) never answer.
+/// How long rank 0 waits at the end for the figures of the others before it reports only its own. Ranks without a
+/// report (another environment, no layer) never answer.
 constexpr int kGatherSeconds = 30;
 
 std::string host_name() {
@@ -25,7 +25,7 @@ std::string host_name() {
     return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
-/// What the report says of this process and what it runs with.
+/// What the report says of this process and its environment.
 report::Identity identity_of(const Layer& owner) {
     const loader::Binding& binding = owner.binding;
     const Settings& settings = owner.settings;
@@ -95,8 +95,8 @@ void write_report(Layer& owner, const bool world_model) {
     report::Ledger all;
     all.merge(owner.ledger.serialise());
     if (world_model && size > 1) {
-        // Only rank 0 reports, for all. The gathering is nonblocking with a time limit, since nothing obliges every
-        // rank of a job to run with the layer and a report.
+        // Only rank 0 reports, for all ranks. The gathering is nonblocking with a time limit, since some ranks of the
+        // job may run without the layer or a report.
         struct Gathering {
             std::string text;
             int length;
@@ -151,7 +151,7 @@ void write_report(Layer& owner, const bool world_model) {
             }
             mine.rank = -1;  // stands for the whole job
         } else {
-            // The MPI may write there as long as it runs: nobody can take such an operation back.
+            // The MPI may write there as long as it runs: nothing can cancel such an operation.
             static_cast<void>(gathering.release());
             mine.host += " (other ranks sent no report within " + std::to_string(kGatherSeconds) + " s)";
         }
@@ -169,7 +169,8 @@ void write_report(Layer& owner, const bool world_model) {
         native.Comm_get_parent(&parent);
     }
     if (parent != MPI_COMM_NULL || !world_model || (mine.rank > 0)) {
-        // Several processes report for themselves (spawned jobs, ranks without a world) and must not share a name.
+        // Several processes report for themselves (spawned jobs, ranks without a world), so their files need different
+        // names.
         path.insert(json ? path.size() - 5 : path.size(), "-" + std::to_string(getpid()));
     }
     FILE* const stream = fopen(path.c_str(), "w");

@@ -5,8 +5,8 @@ namespace awaken::AWAKEN_ABI {
 
 class Layer;
 
-/// Gathers the figures of all ranks and writes them; at ranks other than the first one nothing remains to be done then.
-/// `world_model`: MPI_COMM_WORLD is there. Before MPI goes down.
+/// Gathers the figures of all ranks and writes them. Only the first rank has anything to write. `world_model`:
+/// MPI_COMM_WORLD exists. Called before MPI goes down.
 void write_report(Layer& owner, bool world_model);
 
 }  // namespace awaken::AWAKEN_ABI

@@ -1,4 +1,4 @@
-// Start and end of MPI, the life of datatypes, and the questions by which programs decide to use device pointers.
+// Start and end of MPI, the life of datatypes, and the queries by which programs decide to use device pointers.
 
 #include <cstring>
 #include <string>
@@ -11,14 +11,14 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// Serves nothing any more but what all ranks of a job of several nodes have to take part in.
+/// Serves only the functions that all ranks of a job of several nodes must take part in.
 void serve_what_needs_all();
 
-/// MPI is up: from here on it is known whether the job may use a GPU.
+/// MPI is up: from now on the layer knows whether the job may use a GPU.
 void started(const bool world_model) {
     Layer& owner = layer();
     owner.mpi_started(world_model);
-    // Again: mpi4py asks which MPI there is before it loads its extension module.
+    // A second time: mpi4py asks which MPI this is before it loads its extension module.
     loader::withdraw_absent_functions(owner.binding);
     const bool asked_for = owner.settings.gpu == gpu::Choice::cuda || owner.settings.gpu == gpu::Choice::hip;
     if (asked_for) {
@@ -28,7 +28,7 @@ void started(const bool world_model) {
                 Error(why_not, "install the driver or make it visible to this process, or unset AWAKEN_GPU").what());
         }
     } else if (!owner.observed && (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
-        // No GPU can appear here: the program gets its MPI back, at the cost of a jump.
+        // No GPU can appear here: the program gets its MPI back, and each call costs one jump.
         loader::pass_everything_through(owner.binding);
         if (owner.node_peers.has_network()) {
             serve_what_needs_all();
@@ -63,7 +63,7 @@ struct SessionInit {
 struct Finalize {
     template <Function function>
     static int run(Call& call) {
-        // The trace is written while the MPI is still there, and shows how far this call had come.
+        // The trace is written while the MPI is still up, and shows this call as far as it got.
         call.end_in_trace();
         layer().mpi_stopping(true);
         const int error = below<function>()();
@@ -93,12 +93,12 @@ struct SetErrorHandler {
     }
 };
 
-/// The ranks of a job of several nodes end together what they began together, those without a GPU too; and they answer
-/// those with one who ask whether somebody passes device memory.
+/// The ranks of a job of several nodes end together what they began together, those without a GPU too. They also answer
+/// ranks with a GPU that ask whether any rank passes device memory.
 void serve_what_needs_all() {
     void* const entry = Entry<Function::Finalize, Finalize>::address();
     loader::set_slot(Function::Finalize, entry, entry);
-    // What they know of a datatype must not outlive it: the MPI gives the handle out again.
+    // The layer's record of a datatype must not outlive the datatype: the MPI uses the handle again.
     void* const free = Entry<Function::Type_free, TypeFree>::address();
     loader::set_slot(Function::Type_free, free, free);
     for (const Services& services : {window_agreement_services(), proposing_services(), edge_services()}) {
@@ -120,14 +120,14 @@ struct SessionFinalize {
     }
 };
 
-/// Whether device pointers of this vendor may be passed to MPI calls.
+/// True when the program may pass device pointers of this vendor to MPI calls.
 bool serves(const gpu::Vendor vendor) {
     const gpu::Vendor used = layer().gpu().vendor();
-    // Programs ask right after MPI_Init, before their first GPU call has loaded the runtime.
+    // Programs ask right after MPI_Init, before their first GPU call loads the runtime.
     return used != gpu::Vendor::none ? used == vendor : gpu::expected_vendor() == vendor;
 }
 
-/// Adds the kinds of memory that may be passed to the info key by which MPI-4.1 programs ask (MPI-4.1, 12.4.3).
+/// Adds the kinds of memory that the program may pass to the info key that MPI-4.1 programs read (MPI-4.1, 12.4.3).
 struct GetInfo {
     template <Function function, class Handle>
     static int run(Call&, Handle object, MPI_Info* info) {
@@ -172,7 +172,7 @@ int query_hip_support() {
     return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_hip_support");
 }
 
-/// MPICH's form; its numbers for the types of GPU.
+/// MPICH's form, with its numbers for the kinds of GPU.
 int gpu_query_support(const int type, int* const is_supported) {
     constexpr int kCuda = 0, kHip = 2;
     if (is_supported != nullptr &&

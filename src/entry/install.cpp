@@ -20,14 +20,14 @@ void install(const loader::Binding& binding) {
     if (!settings.enabled) {
         return;
     }
-    // Left in place for the life of the process, see Layer.
+    // Kept for the life of the process: see Layer.
     current_layer = new Layer(binding, std::move(settings));
     current_layer->communicators.set_family(Communicators::Family::collectives, &CollectiveComm::make);
     const bool tracing = current_layer->tracing;
     if (tracing) {
         trace::Session::start(current_layer->settings.trace_folder, current_layer->settings.trace_limit_bytes);
     }
-    // Those that are served come after those that are only looked at.
+    // The served functions come after those that the layer only observes, and so replace their slots.
     for (const Services& family :
          {tracing ? observed_services() : waiting_services(), environment_services(), point_to_point_services(),
           persistent_services(), completion_services(), collective_services(), edge_services(),

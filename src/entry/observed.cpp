@@ -1,7 +1,7 @@
-// The functions that need no service of the layer's, while calls are traced: they go to the MPI, and the trace is told.
-// Those that only look something up are left alone.
+// The functions that need no service of the layer, while calls are traced. They go to the MPI, and the trace records
+// them. It does not record functions that only look something up.
 //
-// Without a trace nothing of this is in the way: their slots lead to the MPI itself (loader::pass_everything_through).
+// Without a trace their slots lead to the MPI itself (loader::pass_everything_through).
 
 #include "call/call.h"
 #include "call/services.h"
@@ -14,7 +14,7 @@ struct PassOn {
     template <Function function, class... Arguments>
     static int run(Call& call, Arguments... arguments) {
         if constexpr (function == Function::Abort) {
-            // Does not return.
+            // MPI_Abort does not return.
             call.end_in_trace();
             static_cast<void>(trace::Session::current()->write(false));
         }
@@ -22,7 +22,7 @@ struct PassOn {
     }
 };
 
-/// Functions that return something else than an error code tell the time, and one takes whatever it is given.
+/// Functions that return no error code tell the time; one of them takes any argument.
 template <Function function, class Type = typename NativeMember<function>::Type>
 struct Observed {
     static constexpr void* address() { return nullptr; }

@@ -1,8 +1,9 @@
-// Functions that need no service of the layer's, but may wait in the MPI for other processes: what those may be waiting
-// for in turn is handed over first (call/waiting.h). All that is collective, connects processes, or waits until
-// messages are delivered. What else waits is an extension of the MPI's own (MPIX_), which does not pass through here.
+// Functions that need no service of the layer, but may wait in the MPI for other processes. Those processes may in turn
+// wait for messages of this one, so the layer first gives these messages to the MPI (call/waiting.h). The functions are
+// those that are collective, connect processes, or wait until messages are delivered. Other functions that wait are
+// extensions of the MPI (MPIX_), which do not pass through here.
 //
-// While calls are traced, observed.cpp has these functions with all others.
+// While calls are traced, observed.cpp serves these functions with all others.
 
 #include "call/call.h"
 #include "call/services.h"

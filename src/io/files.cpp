@@ -1,8 +1,8 @@
 // MPI-IO on device memory: the MPI reads into and writes from a staging buffer in host memory.
 //
-// What goes to a file is the datatype's bytes one after another, and a packed staging buffer has the same signature, so
-// views, etypes and counts stay what the program expects. Of what is read, as much is copied back as the status says: a
-// read past the end of the file delivers less than was asked for.
+// A file gets the datatype's bytes one after another. A packed staging buffer has the same signature, so views, etypes
+// and counts stay what the program expects. After a read, the layer copies back as many bytes as the status says: a
+// read past the end of the file delivers fewer than the program asked for.
 
 #include "call/call.h"
 #include "call/requests.h"
@@ -13,8 +13,8 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// The functions with and without an offset, where `last` is a status or a request. `Operation::access()` is given the
-/// MPI's function as one of a staging buffer and of what comes last.
+/// The functions with and without an offset; `last` is a status or a request. `Operation::access()` gets the MPI's
+/// function in a form that takes a staging buffer and the last argument.
 template <class Operation>
 struct WithAndWithoutOffset {
     template <Function function, class Count, class Last>
@@ -67,8 +67,8 @@ struct Nonblocking : WithAndWithoutOffset<Nonblocking<direction>> {
         if (error != MPI_SUCCESS || !stage.active()) {
             return error;
         }
-        // An MPI may hand out one and the same request for all operations that are over when it returns: such a handle
-        // tells nothing of whose it is.
+        // MPIs may use one shared request for all operations that are over when they return. Such a handle cannot
+        // identify the operation.
         Layer& owner = layer();
         int done = 0;
         MPI_Status status{};
@@ -84,7 +84,7 @@ struct Nonblocking : WithAndWithoutOffset<Nonblocking<direction>> {
     }
 };
 
-/// The first half of a split collective access: the staging buffer is kept until the second, which `second` is.
+/// The first half of a split collective access. The layer keeps the staging buffer until `second`, the second half.
 template <Access direction, Function second>
 struct Begin {
     template <Function function, class Count>
@@ -124,14 +124,14 @@ using BeginWriteAll = Begin<Access::in, Function::File_write_all_end>;
 using BeginWriteAtAll = Begin<Access::in, Function::File_write_at_all_end>;
 using BeginWriteOrdered = Begin<Access::in, Function::File_write_ordered_end>;
 
-/// Lets `native`, the MPI's function, end an access, and stores what was read. Where the MPI does not end it, as by the
-/// second half of another one, its staging buffer stays: the MPI may still use it, and the right half still has to
-/// deliver it.
+/// Ends an access by `native`, the MPI's function, and stores the data that was read. When the MPI does not end the
+/// access, for example because the program called the second half of another one, the staging buffer stays: the MPI may
+/// still use it, and the right second half must still deliver it.
 template <class Native>
 int end_access(const Native& native, const std::shared_ptr<SplitAccess>& access, const MPI_File file,
                MPI_Status* const status) {
     MPI_Status own{};
-    access->refused = true;  // also where the program's error handler leaves by an exception
+    access->refused = true;  // also when the program's error handler throws
     const int error = native(file, access->address, &own);
     if (error == MPI_SUCCESS) {
         layer().split_accesses.drop(file);
@@ -154,9 +154,9 @@ struct End {
     }
 };
 
-/// MPI_File_close(file). A program that has not ended its split access is wrong, but MPIs take it: the access is ended
-/// here, since its staging buffer cannot be given back while the MPI may use it, nor be left for the next file that
-/// gets the same handle. One that the MPI would not end before is left to it.
+/// MPI_File_close(file). A program that has not ended its split access is wrong, but MPIs accept it. The layer ends the
+/// access here. It cannot free the staging buffer while the MPI may use it, nor keep it for the next file with the same
+/// handle. It leaves an access that the MPI has refused to end to the MPI.
 struct Close {
     template <Function function>
     static int run(Call& call, MPI_File* file) {
@@ -171,7 +171,7 @@ struct Close {
             try {
                 first = end_access(access->end, access, *file, MPI_STATUS_IGNORE);
             } catch (const Error& error) {
-                first = call.fail(MPI_ERR_OTHER, error);  // now, while there is a file to raise it on
+                first = call.fail(MPI_ERR_OTHER, error);  // now, while the file exists
             }
         }
         accesses.drop(*file);  // `access` lives until the file is closed

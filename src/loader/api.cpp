@@ -51,7 +51,7 @@ AWAKEN_EXPORT int awaken_get_statistics(const enum awaken_path path, struct awak
 
 namespace {
 
-/// A program may name ranges before its first MPI call, which is when everything else begins.
+/// A program may name ranges before its first MPI call, at which everything else begins.
 trace::Session* session() {
     static const bool begun = [] {
         try {
@@ -60,7 +60,7 @@ trace::Session* session() {
                 trace::Session::start(settings.trace_folder, settings.trace_limit_bytes);
             }
         } catch (const Error&) {
-            // The first MPI call says what is wrong.
+            // The first MPI call reports the error.
         }
         return true;
     }();

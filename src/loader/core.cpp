@@ -4,7 +4,8 @@
 
 #include "base/error.h"
 
-// What each core has (entry/install.h). src/CMakeLists.txt defines AWAKEN_HAVE_<ABI> for those of this build.
+// The functions of each core (entry/install.h). src/CMakeLists.txt defines AWAKEN_HAVE_<ABI> for the cores of this
+// build.
 #define AWAKEN_DECLARE_CORE(abi)                  \
     namespace awaken::abi {                       \
     void install(const loader::Binding& binding); \
@@ -65,9 +66,9 @@ const std::vector<loader::Abi>& available() noexcept {
 
 namespace {
 
-/// Makes this library's frames fit to be unwound by others. The program's exceptions and pthread_cancel() bring their
-/// own unwinder (libgcc_s), which runs the clean-up of our frames with the unwinder linked into this library, and that
-/// one has its tables only when it has thrown something itself.
+/// Lets other unwinders unwind the frames of this library. The program's exceptions and pthread_cancel() bring their
+/// own unwinder (libgcc_s). That one runs the clean-up of our frames with the unwinder linked into this library, which
+/// has its tables only after it has thrown something itself.
 void prepare_unwinder() {
     try {
         throw Error("nothing is wrong", "nothing is to be done");

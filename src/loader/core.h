@@ -1,4 +1,4 @@
-// The cores: the part of Awaken that is compiled once per MPI ABI, behind functions that know no MPI type.
+// The cores: the part of Awaken that is compiled once per MPI ABI. Functions without MPI types lead to them.
 #pragma once
 
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace awaken::core {
 
-/// The ABIs this file was built with.
+/// The ABIs of this build.
 [[nodiscard]] const std::vector<loader::Abi>& available() noexcept;
 
-/// Hands the program's MPI to the core of its ABI, which takes over the slots of the functions that it serves. Throws
+/// Gives the program's MPI to the core of its ABI. The core fills the slots of the functions that it serves. Throws
 /// awaken::Error when this build has no such core or the settings are wrong.
 void install(const loader::Binding& binding);
 
 [[nodiscard]] bool is_installed() noexcept;
 
-/// The GPU runtime that the installed core uses; the none runtime before there is one.
+/// The GPU runtime that the installed core uses; the none runtime until a core is installed.
 [[nodiscard]] gpu::Runtime& gpu_in_use() noexcept;
 
 /// The value of MPI_ERR_UNSUPPORTED_OPERATION in an ABI.

@@ -1,4 +1,4 @@
-// What the layer knows of MPI functions: the table that generate_functions.py makes of functions.txt.
+// What the layer knows of each MPI function. generate_functions.py makes the table from functions.txt.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@ namespace awaken::loader {
 
 enum class Waits : std::uint8_t {
     nowhere,       ///< the function is local
-    polls,         ///< so it is, but programs call it until something has happened
-    in_the_layer,  ///< as long as the layer has pending fragments, for which the function has to ask; else in the MPI
+    polls,         ///< the function is local, but programs call it until something has happened
+    in_the_layer,  ///< while the layer has pending fragments, for which the function must ask; else in the MPI
     in_the_mpi
 };
 
@@ -21,14 +21,15 @@ enum class RequestRole : std::uint8_t {
     none,
     starts,  ///< its last argument becomes an active request
     makes,   ///< its last argument becomes a persistent request
-    takes    ///< it is given requests
+    takes    ///< its arguments are requests
 };
 
 struct FunctionTraits {
     Waits waits = Waits::in_the_mpi;
     RequestRole requests = RequestRole::none;
     bool is_inquiry = false;  ///< it only looks something up
-    /// MPI_Isend of MPI_Send and MPI_Send_init, MPI_Isend_c of MPI_Send_c; the function itself where there is none.
+    /// MPI_Isend for MPI_Send and MPI_Send_init, MPI_Isend_c for MPI_Send_c. The function itself if there is no such
+    /// form.
     Function nonblocking{};
 };
 
@@ -43,7 +44,7 @@ inline constexpr std::array<FunctionTraits, kFunctions> kFunctionTraits{{
 
 }  // namespace detail
 
-/// Extensions of the MPI have the most careful answers.
+/// Extensions of the MPI get the most careful values.
 [[nodiscard]] constexpr FunctionTraits traits_of(const Function function) noexcept {
     const auto index = static_cast<std::size_t>(function);
     return index < detail::kFunctionTraits.size() ? detail::kFunctionTraits[index]

@@ -67,15 +67,15 @@ const char* base_name(const std::string& path) noexcept {
     return path.c_str() + (slash == std::string::npos ? 0 : slash + 1);
 }
 
-/// A handle to an object that is already loaded, with one more reference; null for the vdso and the like.
+/// A handle to an object that is already loaded, with one more reference; null for objects without a path.
 void* handle_of(const LoadedObject& object) noexcept {
     if (object.path.empty()) {
-        return nullptr;  // the program itself: its handle searches the global scope, where we come first
+        return nullptr;  // the program itself: its handle searches the global scope, where this library comes first
     }
     return dlopen(object.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/// True when the object itself (not something it depends on) defines the symbol.
+/// True when the object itself defines the symbol, and not one of its dependencies.
 bool defines(void* handle, const LoadedObject& object, const char* symbol) noexcept {
     const void* address = dlsym(handle, symbol);
     return address != nullptr && object.contains(address);
@@ -91,7 +91,7 @@ std::string library_version(void* handle) {
     std::array<char, 16384> text{};
     int length = 0;
     get(text.data(), &length);
-    // Some are one line, MPICH's is a page whose lines are "MPICH Version:      5.0.2".
+    // Some versions are one line. MPICH's is a page with lines such as "MPICH Version:      5.0.2".
     std::string line(text.data(), strcspn(text.data(), "\n"));
     for (char& c : line) {
         if (c == '\t') {
@@ -117,12 +117,12 @@ std::string known_abis() {
 
 Abi recognise(void* handle, const LoadedObject& object, const std::string& version) {
     const auto has = [&](const char* symbol) { return dlsym(handle, symbol) != nullptr; };
-    // First: Open MPI 6 has a library for this ABI as well, and both of its libraries lead to the old symbols.
+    // Comes first: Open MPI 6 has a library for this ABI as well, and both of its libraries lead to the old symbols.
     if (strncmp(base_name(object.path), "libmpi_abi", 10) == 0) {
         return Abi::mpi5;
     }
     if (has("ompi_mpi_comm_world")) {
-        // The interface number 40 covers Open MPI 3 to 5 and has kept its ABI.
+        // The interface number 40 stands for Open MPI 3 to 5, which have kept their ABI.
         int major = 0;
         if (sscanf(version.c_str(), "Open MPI v%d", &major) == 1 && major < 3) {
             throw Error("this program uses " + version + ", whose ABI is not known here",
@@ -143,7 +143,7 @@ Abi recognise(void* handle, const LoadedObject& object, const std::string& versi
         "use an MPI with one of these ABIs, build Awaken with -DAWAKEN_MPI=<its prefix>, or set AWAKEN=off");
 }
 
-/// The sonames that an object names as needed.
+/// True when the object of `caller` lists `soname` as needed.
 bool needs(const void* caller, const char* soname) noexcept {
     Dl_info info{};
     link_map* map = nullptr;
@@ -176,7 +176,7 @@ std::vector<Candidate> find_candidates() {
     std::vector<Candidate> candidates;
     for (LoadedObject& object : loaded_objects()) {
         if (object.contains(reinterpret_cast<const void*>(&awaken_resolve))) {
-            continue;  // ourselves
+            continue;  // this library
         }
         void* const handle = handle_of(object);
         if (handle == nullptr) {
@@ -184,7 +184,7 @@ std::vector<Candidate> find_candidates() {
         }
         // A tool defines MPI_Send but leaves PMPI_Send to the MPI.
         if (defines(handle, object, "MPI_Init") && defines(handle, object, "PMPI_Send")) {
-            candidates.push_back({std::move(object), handle});  // the reference is kept: the MPI must stay
+            candidates.push_back({std::move(object), handle});  // the reference is kept: the MPI must stay loaded
         } else {
             dlclose(handle);
         }
@@ -192,8 +192,8 @@ std::vector<Candidate> find_candidates() {
     return candidates;
 }
 
-/// Prefix of the program as it was started: /opt/env/bin/python gives /opt/env, also where python is a link to
-/// elsewhere.
+/// Prefix of the program by the path that started it: /opt/env/bin/python gives /opt/env, even if python is a link to
+/// another place.
 std::string program_prefix() {
     const auto* const started_as = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
     const std::string path = started_as != nullptr ? started_as : "";
@@ -202,10 +202,10 @@ std::string program_prefix() {
     return folder == std::string::npos ? "" : path.substr(0, folder);
 }
 
-/// The library that the program would open next, when it asks for MPI functions before it has opened any: programs that
-/// take our file for their libmpi, and mpi4py, which finds our symbols in the global scope and asks them which MPI it
-/// is. The launcher's variables tell which MPI started the job; a virtual environment's own MPI comes before the
-/// system's.
+/// Opens the library that the program would open next, when the program calls MPI functions before it has opened an
+/// MPI. Programs do so if they take our file for their libmpi. mpi4py does so because it finds our symbols in the
+/// global scope and asks them which MPI this is. The launcher's variables tell which MPI started the job. A virtual
+/// environment's own MPI comes before the system's.
 void open_likely_library() {
     if (const char* const path = getenv("AWAKEN_MPI"); path != nullptr && *path != '\0') {
         if (dlopen(path, RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
@@ -233,10 +233,10 @@ void open_likely_library() {
                 "link the program to a shared MPI library, or name one with AWAKEN_MPI=/path/to/libmpi.so");
 }
 
-/// Ranks whose MPI is not the launcher's do not find each other, and each runs alone. Said once for the job.
+/// Ranks whose MPI differs from the launcher's do not find each other, and each runs alone. Warns once for the job.
 void warn_of_another_launcher(const Binding& binding) {
     const char* const of_openmpi = getenv("OMPI_COMM_WORLD_RANK");
-    // Hydra's, MPICH's launcher; the PMI variables alone may be Slurm's, which starts any MPI.
+    // A variable of Hydra, MPICH's launcher. The PMI variables alone may be Slurm's, which starts any MPI.
     const char* const of_mpich = getenv("MPI_LOCALNRANKS") != nullptr ? getenv("PMI_RANK") : nullptr;
     const bool is_openmpi = binding.abi == Abi::openmpi;
     const char* const rank = is_openmpi ? of_mpich : of_openmpi;
@@ -250,13 +250,14 @@ void warn_of_another_launcher(const Binding& binding) {
         binding.path.c_str(), binding.version.c_str(), is_openmpi ? "MPICH" : "Open MPI");
 }
 
-/// AWAKEN_MPI where it names another library than the one in use. It comes too late for what the program has loaded.
+/// The value of AWAKEN_MPI if it names another library than the one in use. The program loaded its library before the
+/// loader could use the setting.
 std::string passed_over(const void* const in_use) {
     const char* const asked = getenv("AWAKEN_MPI");
     if (asked == nullptr || *asked == '\0') {
         return {};
     }
-    void* const named = dlopen(asked, RTLD_LAZY | RTLD_NOLOAD);  // null where it is not loaded, or not there
+    void* const named = dlopen(asked, RTLD_LAZY | RTLD_NOLOAD);  // null if it is not loaded or does not exist
     const bool is_another = named != in_use;
     if (named != nullptr) {
         dlclose(named);
@@ -275,7 +276,8 @@ Binding bind(const void* caller) {
                         "give AWAKEN_MPI the path of a shared MPI library");
         }
     }
-    const Candidate* chosen = &candidates.back();  // the one opened last, unless the caller says otherwise
+    const Candidate* chosen = &candidates.back();  // the one that the program opened last, unless the caller needs
+                                                   // another
     for (const Candidate& candidate : candidates) {
         if (candidate.object.contains(caller) || needs(caller, base_name(candidate.object.path))) {
             chosen = &candidate;
@@ -310,7 +312,7 @@ constexpr std::array<const char*, kFunctions + kExtensions> kNames = {
 #undef AWAKEN_EXTENSION
 };
 
-/// A function that the program's MPI does not have. All MPI functions that can be absent return an error code.
+/// Stands for a function that the program's MPI lacks. All MPI functions that may be absent return an error code.
 int absent_in_mpich() {
     return core::unsupported_operation(Abi::mpich);
 }
@@ -320,12 +322,13 @@ int absent_in_openmpi() {
 int absent_in_mpi5() {
     return core::unsupported_operation(Abi::mpi5);
 }
-/// An MPI without the query function has no GPU support to speak of.
+/// An MPI without the query function has no GPU support.
 int no_gpu_support() {
     return 0;
 }
 
-/// MPI_Abi_get_version of an MPI without that function: by MPI-5, -1 says that the standard ABI is not supported.
+/// MPI_Abi_get_version for an MPI without that function. In MPI-5, -1 says that the MPI does not support the standard
+/// ABI.
 int no_standard_abi(int* const major, int* const minor) {
     *major = *minor = -1;
     return 0;
@@ -374,7 +377,7 @@ void* Binding::tool_symbol(const char* const name) const noexcept {
     if (next == nullptr || (address >= begin && address < end)) {
         return nullptr;
     }
-    // A second MPI in the process is no tool.
+    // A second MPI in the process is not a tool.
     Dl_info info{};
     if (dladdr(next, &info) == 0 || info.dli_fname == nullptr) {
         return nullptr;
@@ -406,7 +409,7 @@ void* data_symbol(const char* const name) noexcept {
 
 void set_slot(const Function function, void* const mpi, void* const pmpi) noexcept {
     const int index = static_cast<int>(function);
-    // Other threads may be jumping through the table: each slot is replaced whole.
+    // Other threads may be jumping through the table, so each slot is replaced by one atomic store.
     if (index >= kFunctions) {
         __atomic_store_n(&awaken_slots[2 * kFunctions + (index - kFunctions)], mpi, __ATOMIC_RELEASE);
         return;
@@ -448,7 +451,7 @@ constexpr unsigned long kAddressRelocations[] = {R_X86_64_GLOB_DAT, R_X86_64_64}
 constexpr unsigned long kAddressRelocations[] = {R_AARCH64_GLOB_DAT, R_AARCH64_ABS64};
 #endif
 
-/// The names that we export and the MPI lacks.
+/// The names that this library exports and the MPI lacks.
 class AbsentNames {
   public:
     explicit AbsentNames(const Binding& binding) noexcept {
@@ -459,7 +462,7 @@ class AbsentNames {
             _profiling[i] = binding.symbol(profiling_name) == nullptr;
         }
     }
-    /// Asks nobody.
+    /// Calls no function of the dynamic loader.
     [[nodiscard]] bool contain(const char* const symbol) const noexcept {
         const bool profiling = symbol[0] == 'P';
         const char* const name = profiling ? symbol + 1 : symbol;
@@ -478,7 +481,7 @@ class AbsentNames {
     std::array<bool, kFunctions> _plain{}, _profiling{};
 };
 
-/// Writes null into one slot of an object's relocated data, which the loader has made read-only by now.
+/// Writes null into one slot of an object's relocated data, which the dynamic loader has already made read-only.
 void clear_slot(void** const slot) noexcept {
     const auto page_size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
     void* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(slot) & ~(page_size - 1));
@@ -533,7 +536,7 @@ void withdraw_from(const dl_phdr_info& object, const ElfW(Dyn) * dynamic, const 
     if (!changed) {
         return;
     }
-    // What was read-only after relocation is so again.
+    // Memory that was read-only after relocation becomes read-only again.
     const auto page_size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
     for (int i = 0; i < object.dlpi_phnum; ++i) {
         const auto& segment = object.dlpi_phdr[i];
@@ -551,8 +554,8 @@ void withdraw_from(const dl_phdr_info& object, const ElfW(Dyn) * dynamic, const 
 
 void withdraw_absent_functions(const Binding& binding) noexcept {
     static const AbsentNames absent_names(binding);  // there is one MPI
-    // The callback runs under the lock of the dynamic loader's list of objects, which dlopen() takes after another one
-    // that dlsym(), dladdr() and their like want too: it must call none of these.
+    // The callback runs under the lock of the dynamic loader's list of objects. dlopen() takes that lock after another
+    // one that dlsym(), dladdr() and similar functions take, too. So the callback must call none of these.
     dl_iterate_phdr(
         [](dl_phdr_info* object, std::size_t, void* data) {
             const ElfW(Phdr)* dynamic = nullptr;
@@ -561,7 +564,7 @@ void withdraw_absent_functions(const Binding& binding) noexcept {
                     dynamic = &object->dlpi_phdr[i];
                 }
             }
-            // The addresses in the kernel's own object are not those where it lies.
+            // The vdso is not mapped at the addresses that its tables give.
             if (dynamic != nullptr && strstr(object->dlpi_name, "linux-vdso") == nullptr) {
                 withdraw_from(*object, reinterpret_cast<const ElfW(Dyn)*>(object->dlpi_addr + dynamic->p_vaddr),
                               *static_cast<const AbsentNames*>(data));
@@ -577,10 +580,10 @@ enum class Origin : std::uintptr_t { program = 0, mpi_plugin = 1, tool = 2 };
 
 Origin find_origin(const LoadedObject& object) {
     if (object.contains(reinterpret_cast<const void*>(&awaken_resolve))) {
-        return Origin::tool;  // a tool below us that left its frame (a tail call) before it called on
+        return Origin::tool;  // a tool below that left its frame by a tail call
     }
     const char* const file = base_name(object.path);
-    // Open MPI's plug-ins and base libraries, MPICH's transports.
+    // Open MPI's plug-ins and base libraries, and MPICH's transports.
     for (const char* const prefix :
          {"mca_", "libopen-pal", "libopen-rte", "libopen_mpi", "libmca_", "libpmix", "libfabric", "libuc"}) {
         if (strncmp(file, prefix, strlen(prefix)) == 0) {
@@ -591,7 +594,7 @@ Origin find_origin(const LoadedObject& object) {
     if (handle == nullptr) {
         return Origin::program;
     }
-    // A tool may define a few functions only.
+    // A tool may define only a few functions.
     const bool tool = std::any_of(kNames.begin(), kNames.end(),
                                   [&](const char* const name) { return defines(handle, object, name); });
     dlclose(handle);
@@ -604,24 +607,24 @@ unsigned long long count_unloaded() noexcept {
     dl_iterate_phdr(
         [](dl_phdr_info* info, std::size_t, void* data) {
             *static_cast<unsigned long long*>(data) = info->dlpi_subs;
-            return 1;  // each object says the same
+            return 1;  // each object gives the same number
         },
         &count);
     return count;
 }
 
-/// The verdict for each page that a call came from, in one word: the page and the verdict.
+/// The origin of each page that a call came from. One word holds the page and the origin.
 constexpr std::uintptr_t kPage = 4096;
 std::array<std::atomic<std::uintptr_t>, 256> origins_of_pages{};
 
-/// The verdicts for whole objects, whose look-ups take milliseconds: for pages that have no place, or not yet.
+/// The origins of whole objects, whose look-up takes milliseconds. Used for pages without an entry in the table above.
 class ObjectOrigins {
   public:
     [[nodiscard]] Origin find(const void* const address) {
         {
             const std::scoped_lock lock(_mutex);
             if (const auto unloaded = count_unloaded(); unloaded != _unloaded) {
-                // There may be other objects at the same addresses by now.
+                // Other objects may have the same addresses by now.
                 _unloaded = unloaded;
                 _known.clear();
                 for (auto& page : origins_of_pages) {
@@ -634,7 +637,7 @@ class ObjectOrigins {
                 }
             }
         }
-        // Without the lock: the loader's own, which the look-ups take, may be held by another thread that comes here
+        // Without the lock: the look-ups take the dynamic loader's lock. Another thread may hold that and come here
         // from an object's initialisation.
         for (LoadedObject& object : loaded_objects()) {
             if (object.contains(address)) {
@@ -644,7 +647,7 @@ class ObjectOrigins {
                 return origin;
             }
         }
-        return Origin::program;  // code that was generated at run time
+        return Origin::program;  // code generated at run time
     }
 
   private:
@@ -664,7 +667,7 @@ Origin origin_of(const void* const address) noexcept {
     if (cached / kPage == page) [[likely]] {
         return static_cast<Origin>(cached % kPage);
     }
-    // Kept for the life of the process, as the binding is.
+    // Kept for the life of the process, like the binding.
     static auto* const objects = new ObjectOrigins;
     const Origin origin = objects->find(address);
     slot.store(page * kPage + static_cast<std::uintptr_t>(origin), std::memory_order_relaxed);
@@ -695,8 +698,8 @@ void die(const std::string& message) noexcept {
 
 extern "C" __attribute__((visibility("hidden"))) void awaken_resolve(const void* const caller) noexcept {
     using namespace awaken;
-    // An MPI or a library's initialisation that calls MPI functions while they are being looked for: there is nothing
-    // yet that such a call could be led to.
+    // The initialisation of an MPI or another library may call MPI functions while the loader searches for the MPI.
+    // Such a call has no target yet.
     static thread_local bool resolving = false;
     if (resolving) {
         loader::die(Error("an MPI function was called while the program's MPI was being looked for, by that MPI's "
@@ -707,7 +710,7 @@ extern "C" __attribute__((visibility("hidden"))) void awaken_resolve(const void*
     std::call_once(loader::resolve_once, [caller] {
         resolving = true;
         try {
-            // Kept for the life of the process: programs may call MPI until the very end.
+            // Kept for the life of the process: a program may call MPI until its end.
             auto* const binding = new loader::Binding(loader::bind(caller));
             loader::bound = binding;
             loader::pass_everything_through(*binding);

@@ -1,8 +1,8 @@
-// Finding the program's MPI and pointing the entry points at the right core.
+// Finds the program's MPI and points the entry points at the right core.
 //
-// The library is loaded before the program's MPI is known, and the MPI may be opened with RTLD_LOCAL, out of reach of
-// RTLD_NEXT. So nothing is resolved until the first MPI call arrives; then the objects in the process are searched for
-// the one that defines MPI, its ABI is recognised by its symbols and version string, and all slots are filled.
+// The library is loaded before the program's MPI is known. The MPI may be opened with RTLD_LOCAL, where RTLD_NEXT does
+// not find it. So the loader resolves nothing before the first MPI call. Then it searches the objects of the process
+// for the one that defines MPI, recognises its ABI by symbols and version string, and fills all slots.
 #pragma once
 
 #include <atomic>
@@ -30,63 +30,63 @@ inline constexpr int kExtensions = 0
     ;
 #undef AWAKEN_EXTENSION
 
-/// "MPI_Send"; extensions keep their own prefix.
+/// Such as "MPI_Send". Extensions keep their own prefix.
 [[nodiscard]] const char* name_of(Function function) noexcept;
 
 /// The MPI library that the program uses.
 struct Binding {
     Abi abi = Abi::mpich;
-    std::string path;          ///< of the library's file
+    std::string path;          ///< path of the library's file
     std::string version;       ///< first line of MPI_Get_library_version
-    bool was_chosen = false;   ///< by us, since the program had loaded none
-    std::string passed_over;   ///< AWAKEN_MPI, where the program had loaded another library by itself
-    void* handle = nullptr;    ///< from dlopen; kept for the life of the process
+    bool was_chosen = false;   ///< the loader chose it, since the program had loaded none
+    std::string passed_over;   ///< the value of AWAKEN_MPI, if the program had loaded another library itself
+    void* handle = nullptr;    ///< from dlopen; never closed
     std::uintptr_t begin = 0;  ///< address range of the library's mapped segments
     std::uintptr_t end = 0;
 
-    /// Address of a symbol defined by the library (or by what it depends on); null when it has none.
+    /// Address of a symbol that the library or one of its dependencies defines; null if there is none.
     [[nodiscard]] void* symbol(const char* name) const noexcept;
-    /// The next tool's MPI_<name> below us in the program's search order, or null. Tools are objects that define the
-    /// function but are not the MPI itself.
+    /// The MPI_<name> of the next tool below this library in the program's search order, or null. A tool is an object
+    /// that defines the function but is not the MPI itself.
     [[nodiscard]] void* tool_symbol(const char* name) const noexcept;
 };
 
 /// The program's MPI; null until its first MPI call.
 [[nodiscard]] const Binding* binding_in_use() noexcept;
-/// Path of an MPI library that the process has loaded; empty: none.
+/// Path of an MPI library that the process has loaded; empty if it has loaded none.
 [[nodiscard]] std::string loaded_library();
 
-/// Address of a data object of the program's MPI. A program that is not position-independent has a copy of its own,
-/// which the MPI uses too: that one is found first.
+/// Address of a data object of the program's MPI. A program that is not position-independent has its own copy, which
+/// the MPI uses too. This function finds that copy first.
 [[nodiscard]] void* data_symbol(const char* name) noexcept;
 
-/// Points MPI_<function> and PMPI_<function> somewhere. Extensions have one slot.
+/// Points MPI_<function> and PMPI_<function> to these addresses. Extensions have one slot.
 void set_slot(Function function, void* mpi, void* pmpi) noexcept;
 
-/// What a core offers for one function; `entry` takes both the MPI_ and the PMPI_ slot.
+/// What a core offers for one function; `entry` fills both the MPI_ and the PMPI_ slot.
 struct Service {
     Function function;
     void* entry;
 };
 
-/// Points every slot at the MPI itself: a job without a GPU pays one jump.
+/// Points every slot at the MPI itself: in a job without a GPU each call costs one jump.
 void pass_everything_through(const Binding& binding) noexcept;
 
-/// Makes the functions that the program's MPI lacks look absent to code that asks before it calls (`if (MPI_Send_c)`
-/// with a weak symbol, as mpi4py does): where an object's weak reference was bound to our exported symbol, it becomes
-/// null again. Reaches the objects that are loaded when it is called: at the first MPI call, and when MPI has been
-/// initialised.
+/// Makes functions that the program's MPI lacks look absent to code that tests them before a call (`if (MPI_Send_c)`
+/// with a weak symbol, as mpi4py does). Where the weak reference of an object is bound to our exported symbol, the
+/// loader sets it back to null. It does so for all objects loaded at that time: at the first MPI call, and after the
+/// initialisation of MPI.
 void withdraw_absent_functions(const Binding& binding) noexcept;
 
-/// Whether a call from `return_address` comes from inside the MPI (the library or one of its plug-ins) rather than from
-/// the program. Such calls see their own host buffers and must reach the MPI directly.
+/// True when a call that returns to `return_address` comes from inside the MPI (the library or one of its plug-ins),
+/// not from the program. Such calls pass host buffers of the MPI and must reach the MPI directly.
 [[nodiscard]] bool from_inside_mpi(const Binding& binding, const void* return_address) noexcept;
-/// Whether the caller is an object that defines MPI functions itself, i.e. a profiling tool, or seems to be ourselves
-/// because a tool left by a tail call. Only asked for nested calls.
+/// True when the caller is an object that defines MPI functions itself: a profiling tool. Also true when the caller
+/// seems to be this library because a tool left by a tail call. Used for nested calls only.
 [[nodiscard]] bool from_tool(const void* return_address) noexcept;
 
 /// Prints "awaken: CAUSE: REMEDY" on stderr and ends the process with status 2. For misconfigurations found before MPI
-/// is up, where no error handler exists yet.
+/// is up, when no error handler exists yet.
 [[noreturn]] void die(const std::string& message) noexcept;
 
 }  // namespace awaken::loader

@@ -16,14 +16,14 @@ namespace awaken {
 
 namespace {
 
-/// Whether MPI_Initialized or MPI_Finalized say so; both may be asked at any time.
+/// True when MPI_Initialized or MPI_Finalized says so; a program may call both at any time.
 bool says(const loader::Binding& binding, const char* const question) {
     const auto ask = reinterpret_cast<int (*)(int*)>(binding.symbol(question));
     int answer = 0;
     return ask != nullptr && ask(&answer) == 0 && answer != 0;
 }
 
-/// Why there is no report, and what would help.
+/// Why there is no report, and what helps.
 Error reason() {
     const loader::Binding* const binding = loader::binding_in_use();
     if (binding == nullptr) {
@@ -44,19 +44,19 @@ Error reason() {
 pid_t reporting = 0;
 
 void tell() {
-    // Not of a child that was forked, which ends here too.
+    // A forked child ends here too, and prints nothing.
     if (getpid() != reporting || report::given.load(std::memory_order_relaxed)) {
         return;
     }
     const loader::Binding* const binding = loader::binding_in_use();
-    // What has to do with the program and not with the run is the same on all ranks.
+    // A reason that lies in the program and not in the run is the same on all ranks: rank 0 prints it.
     if ((binding == nullptr || !says(*binding, "PMPI_Initialized")) && node::find_job().world_rank > 0) {
         return;
     }
     fprintf(stderr, "awaken: no report of %s: %s\n", program_invocation_short_name, reason().what());
 }
 
-/// The program's own functions for the end of the process are registered later, and so called before.
+/// The program registers its functions for the end of the process later, so they run before this one.
 __attribute__((constructor)) void expect_report() {
     const char* const process = getenv(kReportExpected);
     if (process == nullptr || atoi(process) != getpid()) {

@@ -21,7 +21,7 @@ using transfer::LayoutNode;
 
 namespace {
 
-/// A datatype handle that is freed unless it is predefined or was given away.
+/// A datatype handle. The destructor frees it unless it is predefined or was given away.
 class TypeHandle {
   public:
     TypeHandle(const Native& native, MPI_Datatype type, bool owned) : _native(&native), _type(type), _owned(owned) {}
@@ -59,8 +59,8 @@ struct Decoded {
     bool scattered = false;
 };
 
-/// The arguments with which a type was made. For types made by a large-count constructor, counts and addresses come
-/// together in one list, in the order of the constructor's arguments; here they are told apart again.
+/// The arguments that made a type. A large-count constructor gives counts and addresses in one list, in the order of
+/// its arguments. The functions here separate them again.
 struct Contents {
     int combiner = 0;
     bool large = false;
@@ -77,7 +77,7 @@ struct Contents {
     }
 };
 
-/// A pair that MPI_Type_get_value_index has made; MPI has that from 4.1 on.
+/// True for a pair made by MPI_Type_get_value_index, which MPI has since 4.1.
 bool is_value_index(const int combiner) {
 #if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
     return combiner == MPI_COMBINER_VALUE_INDEX;
@@ -87,13 +87,13 @@ bool is_value_index(const int combiner) {
 #endif
 }
 
-/// Of such a type no handle is ever freed.
+/// A handle of such a type is never freed.
 bool is_predefined(const int combiner) {
     return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
            combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER || is_value_index(combiner);
 }
 
-/// Whether the MPI has the large-count queries (some headers declare them, some libraries lack them).
+/// True when the MPI has the large-count queries. Some headers declare them although the library lacks them.
 template <class N>
 constexpr bool has_large_envelope = !std::is_same_v<decltype(N::Type_get_envelope_c), Absent> &&
                                     !std::is_same_v<decltype(N::Type_get_contents_c), Absent>;
@@ -160,7 +160,7 @@ TypeHandle repeat(const Native& native, const MPI_Datatype element, const MPI_Co
         native.Type_contiguous(static_cast<int>(count), element, &type);
         return {native, type, true};
     }
-    // count = q * INT_MAX + r, as two blocks: works on an MPI without large-count constructors.
+    // count = q * INT_MAX + r, as two blocks: also works on an MPI without large-count constructors.
     const TypeHandle chunk = repeat(native, element, INT_MAX);
     const TypeHandle head = repeat(native, chunk.get(), count / INT_MAX);
     const TypeHandle tail = repeat(native, element, count % INT_MAX);
@@ -174,7 +174,7 @@ TypeHandle repeat(const Native& native, const MPI_Datatype element, const MPI_Co
     return {native, type, true};
 }
 
-/// Blocks of different types, packed one after another, with an extent that equals the size.
+/// Blocks of different types, packed one after another; the extent equals the size.
 TypeHandle concatenate(const Native& native, const std::vector<std::pair<MPI_Datatype, MPI_Count>>& blocks,
                        const std::vector<MPI_Aint>& displacements, const MPI_Aint size) {
     std::vector<TypeHandle> repeated;
@@ -355,7 +355,7 @@ class Decoder {
         int size = 0;
         _native.Type_size(type, &size);
         if (is_value_index(combiner)) {
-            // Only MPIs to come make such pairs of other types than the above; what has a gap would need its parts.
+            // Only future MPIs make such pairs of types other than the above. A pair with a gap would need its parts.
             MPI_Aint lower = 0, extent = 0;
             _native.Type_get_extent(type, &lower, &extent);
             if (extent != size) {
@@ -396,7 +396,7 @@ class Decoder {
         MPI_Count stride = element.extent();
         elements = 1;
         for (std::size_t step = 0; step < dimensions; ++step) {
-            // From the fastest dimension to the slowest.
+            // Goes from the fastest dimension to the slowest.
             const std::size_t d = order == MPI_ORDER_FORTRAN ? step : dimensions - 1 - step;
             const MPI_Count size = contents.count(from + d);
             const MPI_Count part = contents.count(from + dimensions + d);
@@ -411,7 +411,7 @@ class Decoder {
     static std::vector<LayoutNode> distributed_array(const Contents& contents, const Layout& element,
                                                      MPI_Count& elements) {
         // Small form: size, rank, ndims, gsizes, distributions, arguments, process grid, order. In the large form
-        // gsizes are counts and the others move up.
+        // gsizes are counts, and the arguments after them move up.
         const int rank = contents.integers.at(1);
         const auto dimensions = static_cast<std::size_t>(contents.integers.at(2));
         std::size_t at = 3 + (contents.large ? 0 : dimensions);
@@ -420,7 +420,7 @@ class Decoder {
         const auto global_size = [&](std::size_t d) {
             return contents.large ? contents.large_counts.at(d) : static_cast<MPI_Count>(contents.integers.at(3 + d));
         };
-        // The process grid is in C order whatever the order of the array.
+        // The process grid is in C order, whatever the order of the array is.
         std::vector<int> coordinates(dimensions);
         int remaining = rank;
         for (std::size_t d = dimensions; d-- > 0;) {
@@ -438,7 +438,7 @@ class Decoder {
             const MPI_Count here = coordinates[d];
             const int distribution = contents.integers.at(distributions + d);
             const int argument = contents.integers.at(arguments + d);
-            // Block length of the block-cyclic distribution that this dimension amounts to.
+            // Block length of the equivalent block-cyclic distribution of this dimension.
             MPI_Count block = size;
             if (distribution == MPI_DISTRIBUTE_BLOCK) {
                 block = argument == MPI_DISTRIBUTE_DFLT_DARG ? (size + processes - 1) / processes : argument;
@@ -481,7 +481,7 @@ void Datatype::release_packed() const noexcept {
 }
 
 std::shared_ptr<const Datatype> Datatypes::find(const MPI_Datatype type) {
-    // The type of the previous call on this thread is most often the type of this one.
+    // Most calls use the same type as the previous call on this thread.
     struct Recent {
         const Datatypes* owner = nullptr;
         std::uint64_t generation = 0;
@@ -531,7 +531,7 @@ MPI_Datatype element_of(const Native& native, const MPI_Datatype type) {
     const Contents contents = contents_of(native, type);
     for (std::size_t i = 0; i < contents.types.size(); ++i) {
         const MPI_Datatype child = contents.types[i].get();
-        // Blocks of a structure may be empty, and say nothing of what it is made of then.
+        // A block of a structure may be empty. It then says nothing of the structure's elements.
         const bool empty = contents.combiner == MPI_COMBINER_STRUCT && contents.count(1 + i) == 0;
         MPI_Count bytes = 0;
         if (!empty && native.Type_size_x(child, &bytes) == MPI_SUCCESS && bytes > 0) {

@@ -4,7 +4,7 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// Constants of an ABI. The attribute MPI_FT of MPI_COMM_WORLD tells whether the job was started with fault tolerance.
+/// Constants of an ABI. The attribute MPI_FT of MPI_COMM_WORLD says whether the job was started with fault tolerance.
 struct Constants {
     int failed_process = MPI_ERR_OTHER, revoked = MPI_ERR_OTHER;
     int attribute = MPI_KEYVAL_INVALID;
@@ -13,7 +13,8 @@ struct Constants {
 Constants constants_of(const loader::Abi abi) noexcept {
     switch (abi) {
         case loader::Abi::mpich:
-            // Of MPICH 3.2 and later. No attribute: MPICH 4 and 5 know the class, and abort in MPIX_Comm_revoke.
+            // The values are those since MPICH 3.2. No attribute: MPICH 4 and 5 know the class, and abort in
+            // MPIX_Comm_revoke.
             return {.failed_process = 101, .revoked = 103};
         case loader::Abi::openmpi:
             return {.failed_process = 75, .revoked = 77, .attribute = 12};

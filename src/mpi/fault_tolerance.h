@@ -6,25 +6,26 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// Headers need not declare the extension: its functions are found by name, its constants are the ABI's.
+/// The headers need not declare the extension. The layer finds its functions by name, and takes its constants from the
+/// ABI.
 class FaultTolerance {
   public:
     void load(const loader::Binding& binding);
-    /// MPI is up: asks whether the job was started with it.
+    /// MPI is up: asks whether the job was started with the extension.
     void mpi_started(const Native& native);
 
-    /// Communicators may be revoked, and calls that need a failed process return.
+    /// True when a program may revoke communicators, and calls that need a failed process return.
     [[nodiscard]] bool active() const noexcept { return _active.load(std::memory_order_relaxed); }
     [[nodiscard]] bool is_revoked(MPI_Comm communicator) const;
-    /// For all its members. Of a communicator of the layer's own.
+    /// Revokes a communicator of the layer's own for all its members.
     void revoke(MPI_Comm communicator) const;
 
-    /// What calls on a revoked communicator fail with.
+    /// The error of calls on a revoked communicator.
     [[nodiscard]] static Error revocation();
-    /// Throws that.
+    /// Throws revocation() if the communicator is revoked.
     void refuse_revoked(MPI_Comm communicator) const;
 
-    /// The error class for this kind of error; MPI_ERR_OTHER where the MPI has none.
+    /// The error class for this kind of error; MPI_ERR_OTHER if the MPI has none.
     [[nodiscard]] int class_of(const Error& error) const noexcept;
 
   private:

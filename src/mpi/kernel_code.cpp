@@ -29,11 +29,11 @@ ElementType integer_of(const std::size_t bytes, const bool is_signed) {
     }
 }
 
-/// What the predefined datatypes are to a kernel.
+/// The element types of the kernels for the predefined datatypes.
 class ElementTypes {
   public:
     ElementTypes() {
-        // Not a type to be added, says the standard; MPICH and Open MPI add it, and OSU's benchmarks do.
+        // By the standard, no type for additions. But MPICH and Open MPI add it, and the OSU benchmarks use that.
         add_integer<char>(MPI_CHAR);
         add_integer<signed char>(MPI_SIGNED_CHAR);
         add_integer<unsigned char>(MPI_UNSIGNED_CHAR);
@@ -55,7 +55,7 @@ class ElementTypes {
         add_integer<std::uint32_t>(MPI_UINT32_T);
         add_integer<std::uint64_t>(MPI_UINT64_T);
         add_integer<MPI_Aint>(MPI_AINT);
-        // Not MPI_OFFSET: Open MPI compares those as if they were unsigned, and results must not depend on the path.
+        // MPI_OFFSET is left out: Open MPI compares it as unsigned, and results must not depend on the path.
         add_integer<MPI_Count>(MPI_COUNT);
         add(MPI_FLOAT, ElementType::float32);
         add(MPI_DOUBLE, ElementType::float64);
@@ -87,7 +87,7 @@ class ElementTypes {
         add(type, integer_of(sizeof(Integer), std::is_signed_v<Integer>));
     }
 
-    /// Those that not every MPI has, or whose size is Fortran's affair. Handles of predefined types never change.
+    /// Finds types that not every MPI has, or whose size Fortran decides. Handles of predefined types never change.
     std::optional<ElementType> find_by_name(const Native& native, const MPI_Datatype type) {
         int integers = 0, addresses = 0, types = 0, combiner = MPI_COMBINER_DUP;
         if (native.Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||

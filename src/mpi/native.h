@@ -1,7 +1,6 @@
 // The program's MPI as a table of functions, typed by the header of the ABI that this core is compiled for.
 //
-// Everything that includes this file is compiled once per ABI, inside namespace awaken::AWAKEN_ABI (mpich, openmpi,
-// mpi5).
+// A file that includes this one is compiled once per ABI, inside namespace awaken::AWAKEN_ABI (mpich, openmpi, mpi5).
 #pragma once
 
 #define MPICH_SKIP_MPICXX 1
@@ -20,13 +19,13 @@
 #endif
 
 #ifdef OMPI_PREDEFINED_GLOBAL
-// Open MPI's predefined handles are addresses of objects inside its library, which we do not link to: they are looked
-// up by name when first used. The other ABIs' handles are constants.
+// Open MPI's predefined handles are addresses of objects inside its library. This library is not linked to it, so it
+// looks each object up by name at the first use. The handles of the other ABIs are constants.
 namespace awaken::AWAKEN_ABI {
 
 template <std::size_t size>
 struct ObjectName {
-    // Not explicit: a string literal is to serve as a template argument.
+    // Not explicit, so that a string literal may be a template argument.
     constexpr ObjectName(const char (&literal)[size]) { std::copy_n(literal, size, text); }  // NOLINT
     char text[size] = {};
 };
@@ -54,7 +53,8 @@ using loader::Function;
 /// Stands for a function that this ABI's header does not declare.
 struct Absent {};
 
-/// Pointers to MPI functions. A null pointer is a function that the library at hand does not have (an older release).
+/// Pointers to MPI functions. A null pointer stands for a function that the library at hand does not have (an older
+/// release).
 struct Native {
 #define AWAKEN_NATIVE(name) decltype(&::PMPI_##name) name = nullptr;
 #define AWAKEN_ABSENT(name) Absent name;
@@ -62,16 +62,16 @@ struct Native {
 #undef AWAKEN_NATIVE
 #undef AWAKEN_ABSENT
 
-    /// Fills the table with the library's PMPI_ functions, for calls of our own.
+    /// Fills the table with the library's PMPI_ functions, for calls of the layer.
     void load(const loader::Binding& binding);
-    /// Fills the table with what the program would have reached without us: a profiling tool's MPI_ functions where
-    /// there is one, else the library's.
+    /// Fills the table with the functions that the program would reach without this library: a profiling tool's MPI_
+    /// functions, or else the MPI's.
     void load_below(const loader::Binding& binding);
 };
 
-/// Whether a request is complete, and nothing of its outcome. MPICH's MPI_Request_get_status raises the error of a
-/// failed request on MPI_COMM_SELF or MPI_COMM_WORLD, whatever communicator it belongs to; for this it has an
-/// extension.
+/// Asks whether a request is complete, without its outcome. MPICH's MPI_Request_get_status raises the error of a failed
+/// request on MPI_COMM_SELF or MPI_COMM_WORLD, whatever communicator the request belongs to. MPICH has an extension
+/// that only asks.
 class CompletionQuery {
   public:
     void load(const loader::Binding& binding);

@@ -1,4 +1,4 @@
-// What the status of a completed operation says of its bytes.
+// How many bytes an operation has moved, by its status.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace awaken::AWAKEN_ABI {
 
 /// Bytes that a completed receive delivered.
 [[nodiscard]] std::int64_t received_bytes(const Native& native, const MPI_Status& status);
-/// Bytes that a completed access to a file has read or written. Nobody cancels one, and Open MPI's status leaves open
-/// whether somebody did.
+/// Bytes that a completed file access has read or written. A program cannot cancel a file access, and Open MPI's status
+/// does not say whether one was cancelled.
 [[nodiscard]] std::int64_t transferred_bytes(const Native& native, const MPI_Status& status);
 
 }  // namespace awaken::AWAKEN_ABI

@@ -1,9 +1,10 @@
-// Waiting for, testing, cancelling and freeing requests.
+// Waits for, tests, cancels and frees requests.
 //
-// Where none of our operations is under way, these cost one load. Otherwise the MPI completes the native requests that
-// carry our operations in the place of the program's handles, in one call together with all others, and we copy back
-// what has arrived. An operation with a progress operation is brought to its end first: as long as bytes of it are
-// under way beside the MPI, its native request is kept from the MPI's completion functions.
+// While no operation of the layer is under way, these functions cost one load more. Otherwise the layer replaces the
+// program's handles by the native requests of its operations. The MPI completes them in one call together with all
+// others, and the layer copies back what has arrived. The layer first finishes an operation with a progress operation:
+// while bytes of it are under way beside the MPI, the layer hides its native request from the MPI's completion
+// functions.
 
 #include <algorithm>
 #include <optional>
@@ -19,7 +20,7 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// Notices which receives of the MPI's own, unprepared for RTS messages, a call has completed.
+/// Notices which unprepared native receives a call has completed.
 class UnpreparedWatch {
   public:
     UnpreparedWatch(const int count, const MPI_Request* const requests) : _requests(requests) {
@@ -42,7 +43,7 @@ class UnpreparedWatch {
     std::vector<MPI_Request> _before;
 };
 
-/// The program's requests with ours replaced by the native ones that carry them.
+/// The program's requests. Native requests stand in place of those that the layer tracks.
 class NativeRequests {
   public:
     NativeRequests(const int count, MPI_Request* const requests) : _requests(requests) {
@@ -51,7 +52,7 @@ class NativeRequests {
         _operations.resize(n);
         for (std::size_t i = 0; i < n; ++i) {
             if (auto operation = layer().requests.find(requests[i])) {
-                // Between its completions a persistent operation is inactive, and so is its native handle.
+                // A persistent operation is inactive between its completions, and so is its native handle.
                 _native_requests[i] = operation->active ? operation->native_request : operation->handle;
                 if (operation->active) {
                     operation->completing.store(operation->kind == Operation::Kind::once, std::memory_order_release);
@@ -76,7 +77,7 @@ class NativeRequests {
     /// False when the program's own array serves as well.
     [[nodiscard]] bool any() const noexcept { return _any || layer().has_pending_fragments(); }
     [[nodiscard]] bool progressing() const noexcept { return _exchanging; }
-    /// Waits until the MPI has nothing more to wait for, if something else must go on meanwhile.
+    /// Waits until the MPI need not wait any more, if something else must go on meanwhile.
     void await_native() const {
         for (const MPI_Request native_request : _native_requests) {
             if (!layer().has_pending_fragments()) {
@@ -91,7 +92,7 @@ class NativeRequests {
         const std::shared_ptr<Operation>& operation = _operations[i];
         return operation == nullptr || !operation->active || operation->advance(true);
     }
-    /// Advances the progress operations in the order of protocol/polling_order.h; true when all are over.
+    /// Advances the progress operations in the order of protocol/polling_order.h. Returns true when all are over.
     [[nodiscard]] bool advance() {
         if (!_looks) {
             _looks.emplace(_operations.size());
@@ -110,7 +111,7 @@ class NativeRequests {
             return over ? Found::over : operation.has_arrived() ? Found::arrived : Found::awaited;
         });
     }
-    /// The same until they are.
+    /// Advances them until all are over.
     void conclude() {
         constexpr unsigned kOthers = 16;
         WaitLoop waiting(kOthers);
@@ -118,7 +119,7 @@ class NativeRequests {
             waiting.turn();
         }
     }
-    /// Hides what is not ready from the MPI. True when something is left that it may look at.
+    /// Hides requests that are not ready from the MPI. Returns true when some remain for the MPI.
     [[nodiscard]] bool mask() {
         bool some = false;
         _masked = _native_requests;
@@ -133,7 +134,7 @@ class NativeRequests {
     [[nodiscard]] MPI_Request* masked() noexcept { return _masked.data(); }
     /// The MPI has completed request i of masked().
     void unmask(const int i) { _native_requests[static_cast<std::size_t>(i)] = _masked[static_cast<std::size_t>(i)]; }
-    /// The call ends and leaves exchanges unfinished.
+    /// The call ends and leaves progress operations unfinished.
     void leave() {
         for (const std::shared_ptr<Operation>& operation : _operations) {
             if (operation != nullptr && operation->active) {
@@ -142,7 +143,7 @@ class NativeRequests {
         }
     }
 
-    /// The MPI has completed request i with this status and outcome, which become what the program is to see.
+    /// The MPI has completed request i with this status and outcome. Both become what the program sees.
     void complete(const int i, MPI_Status& status, int& error) {
         const auto at = static_cast<std::size_t>(i);
         const std::shared_ptr<Operation>& operation = _operations[at];
@@ -168,7 +169,7 @@ class NativeRequests {
     }
 
   private:
-    /// What fails is this operation's outcome: those after it have been completed by the MPI as well.
+    /// An error becomes the outcome of this operation: the MPI has completed those after it as well.
     static void deliver(Operation& operation, Call& call, MPI_Status& status, int& error) {
         try {
             operation.complete(status, error);
@@ -188,7 +189,7 @@ class NativeRequests {
     bool _exchanging = false;
 };
 
-/// Whether there is more to do while a call waits than to leave it to the MPI.
+/// True when a waiting call has more to do than to call the MPI.
 [[nodiscard]] bool concerned() noexcept {
     return layer().requests.any() || layer().has_pending_fragments();
 }
@@ -238,14 +239,14 @@ struct Test {
     }
 };
 
-/// A status in a type of this ABI's namespace. MPI_Status itself has one name and a size per ABI, so the linker would
-/// take std::vector<MPI_Status> of two cores for the same class.
+/// A status in a type of this ABI's namespace. MPI_Status has one name in all ABIs, but a different size in each. The
+/// linker would take std::vector<MPI_Status> of two cores for the same class.
 struct StatusSlot {
     MPI_Status value;
 };
 static_assert(sizeof(StatusSlot) == sizeof(MPI_Status), "an array of slots is an array of statuses");
 
-/// Statuses of our own where the program ignores them.
+/// The layer's own statuses if the program ignores them.
 class Statuses {
   public:
     Statuses(const int count, MPI_Status* const given) : _given(given) {
@@ -253,7 +254,7 @@ class Statuses {
         if (given == MPI_STATUSES_IGNORE) {
             _own.resize(n);
         } else {
-            std::fill_n(given, n, MPI_Status{});  // what an MPI leaves alone on an error counts as nothing received
+            std::fill_n(given, n, MPI_Status{});  // an MPI may not set them on an error
         }
     }
     [[nodiscard]] MPI_Status* data() noexcept { return _own.empty() ? _given : &_own.front().value; }
@@ -263,7 +264,7 @@ class Statuses {
     std::vector<StatusSlot> _own;
 };
 
-/// The outcome of one request of several: the statuses hold it only when the call said MPI_ERR_IN_STATUS.
+/// The outcome of one of several requests. The statuses hold it only when the call returned MPI_ERR_IN_STATUS.
 int outcome(const int error, const MPI_Status& status) {
     int error_class = error;
     if (error != MPI_SUCCESS) {
@@ -278,8 +279,8 @@ bool is_pending(const int error) {
     return error_class == MPI_ERR_PENDING;
 }
 
-/// Completes what the MPI has completed of all requests; returns the call's outcome, which a progress operation may
-/// have made an error.
+/// Completes the operations of all requests that the MPI has completed. Returns the outcome of the call, which a
+/// progress operation may turn into an error.
 int complete_all(NativeRequests& native_requests, const int count, const int error, MPI_Status* const statuses) {
     bool added = false;
     std::vector<int> outcomes;
@@ -341,7 +342,7 @@ struct TestAll {
     }
 };
 
-/// One round of MPI_Testany over what may be looked at. True when it said something final.
+/// Calls MPI_Testany once with the requests that the MPI may see. Returns true when the answer is final.
 bool test_any(NativeRequests& native_requests, const int count, int* const index, int* const flag, MPI_Status& status,
               int& error) {
     if (!native_requests.mask()) {
@@ -358,11 +359,11 @@ bool test_any(NativeRequests& native_requests, const int count, int* const index
     if (error != MPI_SUCCESS) {
         return true;
     }
-    *flag = 0;  // "all inactive" is said of what was shown only
+    *flag = 0;  // "all inactive" holds only for the requests that the MPI saw
     return false;
 }
 
-/// Where nothing of ours is waited for, though something may have to go on meanwhile.
+/// For calls that wait for no operation of the layer, though something else may have to go on meanwhile.
 template <Function function>
 int wait_for_any(NativeRequests& native_requests, const int count, int* const index, MPI_Status& status) {
     if (!layer().has_pending_fragments()) {
@@ -389,7 +390,7 @@ struct WaitAny {
                 MPI_Status own{};
                 int error = MPI_SUCCESS;
                 if (native_requests.progressing()) {
-                    // Not all are inactive, since a progress operation is under way: something will complete.
+                    // A progress operation is under way, so not all requests are inactive: one will complete.
                     for (int flag = 0; !test_any(native_requests, count, index, &flag, own, error);) {
                         layer().requests.advance_progress_ops();
                     }
@@ -438,7 +439,7 @@ struct TestAny {
     }
 };
 
-/// As wait_for_any().
+/// Like wait_for_any().
 template <Function function>
 int complete_some(NativeRequests& native_requests, const int count, int* const completed, int* const indices,
                   MPI_Status* const statuses) {
@@ -503,8 +504,7 @@ struct CompleteSome {
     }
 };
 
-/// Whether the operation behind a request is complete as far as the progress operation goes; the rest is the MPI's
-/// answer.
+/// True when the progress operation of the request is over. The MPI answers the rest.
 [[nodiscard]] bool is_ready(const MPI_Request request) {
     const auto operation = layer().requests.find(request);
     if (operation == nullptr || !operation->active || operation->advance(true)) {
@@ -514,7 +514,8 @@ struct CompleteSome {
     return false;
 }
 
-/// Stores what a complete but not yet completed operation delivered: the program may use its data from then on.
+/// Stores the data of an operation that is over but not completed by the program: the program may use the data from now
+/// on.
 void store_early(const MPI_Request request, MPI_Status& status) {
     if (const auto operation = layer().requests.find(request); operation != nullptr && operation->active) {
         operation->store(status, MPI_SUCCESS);
@@ -574,8 +575,8 @@ struct GetStatusAll {
     }
 };
 
-/// Native requests of those requests whose progress operations are over, REQUEST_NULL for the others. `hidden`: how
-/// many those are.
+/// Native requests of the requests whose progress operations are over, and REQUEST_NULL for the others. `hidden` is the
+/// number of the others.
 template <class Requests_>
 [[nodiscard]] std::vector<MPI_Request> ready_native_requests(const int count, Requests_ requests, int& hidden) {
     std::vector<MPI_Request> native_requests;
@@ -602,7 +603,7 @@ struct GetStatusAny {
             if (*index != MPI_UNDEFINED) {
                 store_early(requests[*index], own);
             } else if (hidden != 0) {
-                *flag = 0;  // said of what was shown only
+                *flag = 0;  // holds only for the requests that the MPI saw
             }
             if (*flag != 0) {
                 return_status(status, own);
@@ -646,8 +647,8 @@ struct Cancel {
     }
 };
 
-/// Freeing an active operation lets it complete by itself: we keep its staging buffers and its native request until
-/// then.
+/// An active operation that the program frees completes by itself. The layer keeps its staging buffers and its native
+/// request until then.
 struct Free {
     template <Function function>
     static int run(Call&, MPI_Request* request) {
@@ -667,7 +668,7 @@ struct Free {
                                   operation->progressing.load(std::memory_order_acquire) || operation->unprepared);
         int error = MPI_SUCCESS;
         if (!staging_buffers_in_use || own_native_request) {
-            error = below<function>()(request);  // the handle itself is native, or idle
+            error = below<function>()(request);  // the handle itself is native, or inactive
         } else {
             *request = MPI_REQUEST_NULL;
         }
@@ -678,7 +679,7 @@ struct Free {
     }
 };
 
-/// MPI_Probe and its relatives: an RTS has the size of the message that it stands for.
+/// MPI_Probe and its relatives: an RTS gets the size of the message that it announces.
 struct Probe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Status* status) {
@@ -695,8 +696,9 @@ struct Probe {
         });
     }
 
-    /// Until what was found is told truly: another thread may receive the message between the MPI's answer and our look
-    /// at what its RTS stands for, which then says nothing any more. A message that was matched nobody else takes.
+    /// Probes until the answer is right. Another thread may receive the message after the MPI has answered and before
+    /// the layer looks up what the RTS announces; then the RTS tells nothing any more. No other thread can take a
+    /// matched message.
     template <class Find>
     static int corrected(const MPI_Comm comm, MPI_Status* const status, const Find find, const int* flag = nullptr,
                          const bool matched = false) {
@@ -720,7 +722,7 @@ struct NonblockingProbe {
     }
 };
 
-/// Remembers whose the message is, for its receive. There may be none.
+/// Remembers the communicator of the message for its receive. There may be no message.
 void note_matched(const int error, const MPI_Message* const message, const MPI_Comm comm) {
     if (error == MPI_SUCCESS && *message != MPI_MESSAGE_NULL && *message != MPI_MESSAGE_NO_PROC) {
         layer().matched.found(*message, comm);

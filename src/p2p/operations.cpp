@@ -13,18 +13,17 @@ using ipc::Route;
 
 namespace {
 
-/// Receives up to this size have a bounce buffer place in pinned memory, so that a message that comes plain needs no
-/// further copy by the CPU.
+/// Receives up to this size get a bounce buffer in pinned memory, so that the CPU need not copy a plain message again.
 constexpr std::int64_t kPinnedLanding = 64 << 10;
-/// From another node even larger ones come plain.
+/// From another node larger messages come plain, too.
 constexpr std::int64_t kPinnedLandingFromElsewhere = 256 << 10;
-/// How long, and how many times at least, a probe looks for what a sender on another node has told. It was told before
-/// the message was sent, so that this is over at once, but for a message that was sent behind the layer's back (by a
-/// tool that calls the MPI itself), or when all ids were in use. Time alone does not count: a thread may be kept from
-/// the processor, or from the notices by another one that reads them.
+/// How long, and at least how many times, a probe looks for what a sender on another node has announced. The sender
+/// announces a message before it sends it, so the probe usually finds the announcement at once. Two messages have none:
+/// one that was sent past the layer (by a tool that calls the MPI itself), and one sent when all ids were in use. Time
+/// alone does not count: the thread may not get a processor, or another thread may be reading the announcements.
 constexpr std::chrono::milliseconds kTold{50};
 constexpr int kLooks = 1000;
-/// Where an RTS begins, nothing of an earlier one may be left.
+/// These first bytes are cleared, so that no part of an earlier RTS is left.
 constexpr std::size_t kCleared = 64;
 
 report::Path path_of(const Route route) noexcept {
@@ -40,23 +39,23 @@ report::Path path_of(const Route route) noexcept {
     return report::Path::ring;
 }
 
-/// Counted for the call under way, which is the one that delivers the bytes.
+/// Counts the bytes for the call under way, which delivers them.
 void account(const report::Path path, const std::int64_t bytes) noexcept {
     if (Call::current != nullptr) {
         Call::current->account(path, bytes);
     }
 }
 
-/// The buffer as what moves datatypes with gaps takes it; null when it is one run of bytes.
+/// The buffer in the form for code that moves datatypes with gaps; null when it is one run of bytes.
 std::shared_ptr<const transfer::TypedMemory> memory_with_gaps(const Stage::Located& located, const void* const buffer,
                                                               const std::int64_t count) {
     return located.type->layout.is_contiguous(count) ? nullptr : located.type->memory(buffer, count);
 }
 
-/// Whether the MPI underneath is to be handed this device memory as it is. Only what `awaken doctor` tries: one run of
-/// bytes, allocated in the ordinary way. Other memory is not known to every MPI, and datatypes with gaps are packed by
-/// our kernel sooner than block by block. The MPI, and the network's card even more, reads and writes at once: what the
-/// program's synchronous-looking calls left behind must be over.
+/// True when the MPI gets this device memory directly. This holds only for memory that `awaken doctor` tries: one run
+/// of bytes, allocated in the ordinary way. Not every MPI knows other memory, and for datatypes with gaps our kernel
+/// packs faster than an MPI that copies block by block. The MPI, and even more the network card, reads and writes at
+/// once, so all work that the program's seemingly synchronous calls left behind must be over.
 bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, const std::int64_t count) {
     if (!located.served || located.mixed || located.info.kind != gpu::MemoryKind::device || !located.info.ipc_capable ||
         !located.type->layout.is_contiguous(count)) {
@@ -115,7 +114,7 @@ bool SendOperation::offer(const Mode mode, const void* const buffer, const std::
             while (!_rendezvous_send->advance(RendezvousSend::Patience::endless)) {
             }
         } catch (const Error&) {
-            _rendezvous_send->withdraw();  // its RTS was not sent yet
+            _rendezvous_send->withdraw();  // its RTS has not been sent yet
             _rendezvous_send.reset();
             throw;
         }
@@ -163,10 +162,10 @@ Posted SendOperation::prepare(const Mode mode, const void* const buffer, const s
         bytes = count * located.type->layout.size();
     } else if (network != nullptr ||
                (owner.node_peers.joined() && (count & 1) != 0 && count <= std::int64_t{ipc::kLongestRts})) {
-        bytes = bytes_of(owner.real, count, type);  // an RTS's length is odd, and so must the count be
+        bytes = bytes_of(owner.real, count, type);  // the length of an RTS is odd, so the count must be odd, too
     }
-    // A host message is of interest when it is large enough for a receiver in device memory to want to fetch it, or
-    // when its length could be taken for an RTS's.
+    // A host message matters in two cases: it is so large that a receiver in device memory may fetch it, or it has the
+    // length of an RTS.
     bool offers = located.served && mode != Mode::plain;
     const bool may_offer = !offers && mode == Mode::offered && link != nullptr && located.type != nullptr &&
                            !located.served && bytes >= link->least_from_host() &&
@@ -191,10 +190,11 @@ Posted SendOperation::prepare(const Mode mode, const void* const buffer, const s
         _call->account(report::Path::pipelined, bytes);
         return rts();
     }
-    // To another node also a message that is not looked at counts: a probe may find it when RTS messages have come up.
+    // To another node, a message that the layer does not look at counts too: a probe may find it after RTS messages
+    // have begun.
     ambiguous =
         ambiguous && (peer >= 0 || (remote >= 0 && !network->may_go_plain(remote, static_cast<std::size_t>(bytes))));
-    // Buffered sends are copied by the MPI's CPU, and a detached one's buffer is about to be overwritten.
+    // The MPI's CPU copies buffered sends, and the program is about to overwrite the buffer of a detached send.
     if (!ambiguous && mode == Mode::offered && is_for_the_mpi(located, buffer, count)) {
         if (ipc::is_rts_length(static_cast<std::size_t>(bytes))) {
             owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
@@ -266,8 +266,8 @@ void SendOperation::posted(const int error, const bool waits) {
         layer().node_peers.link()->wait_in_turn(_rendezvous_send);
     }
     if (_rendezvous_send->wants_background()) {
-        // A ring or a copy that is being made goes on while the native function of a blocking send has returned or a
-        // nonblocking one is left to itself.
+        // A ring or a copy that has begun goes on after the native function of a blocking send has returned, or after
+        // the program has left a nonblocking send to itself.
         static_cast<void>(_rendezvous_send->pump());
     }
 }
@@ -320,7 +320,7 @@ bool SendOperation::flush_to_native() {
 
 void SendOperation::end() {
     if (!_posted) {
-        posted(MPI_ERR_OTHER);  // something failed before the RTS could leave: nobody will ever come for the message
+        posted(MPI_ERR_OTHER);  // something failed before the RTS was sent: no receiver will fetch the message
     }
     _remote.reset();
     if (_rendezvous_send != nullptr) {
@@ -331,7 +331,7 @@ void SendOperation::end() {
 
 // ---- receiving ------------------------------------------------------------------------------------------------------
 
-/// More bytes than an int can count go as an element of a type that is made for them.
+/// More bytes than an int can count become one element of a type made for them.
 Posted RecvOperation::as_bytes(void* const address, const std::int64_t bytes) {
     if (bytes <= std::numeric_limits<int>::max()) {
         return {address, bytes, MPI_BYTE};
@@ -346,9 +346,9 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
     _communicator = communicator;
     _located = _stage.locate(buffer, count, type);
     const Posted unchanged{buffer, count, type};
-    // RTS messages come from processes of this node; from others only to a process that has said that it takes them,
-    // which one whose MPI takes device memory never does (Network::answer). So where the sender is another node's, the
-    // MPI may have the buffer. A receive from anybody may meet an RTS.
+    // RTS messages come from processes of this node. Processes of other nodes send them only to a process that has said
+    // that it takes them. A process whose MPI takes device memory never says so (Network::answer). So if the sender is
+    // on another node, the MPI may get the buffer. A receive from any source may meet an RTS.
     _near = _located.served ? owner.node_peers.index_of(communicator, source) : -1;
     const bool from_elsewhere = source >= 0 && _near < 0;
     if ((!rts || from_elsewhere) && is_for_the_mpi(_located, buffer, count)) {
@@ -371,8 +371,8 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
         _head = std::make_unique_for_overwrite<std::array<std::byte, ipc::kLongestRts>>();
     };
     if (_located.type == nullptr) {
-        // Nothing fits, or the arguments are wrong; let the MPI judge them. An RTS for zero bytes is never sent, but
-        // one for more may come, and is a truncated message.
+        // Nothing fits into the buffer, or the arguments are wrong and the MPI reports that. No sender sends an RTS for
+        // zero bytes. An RTS for more bytes may arrive, and is a truncated message.
         if (count != 0 || type == MPI_DATATYPE_NULL) {
             return unchanged;
         }
@@ -399,7 +399,7 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
     }
     _receiving = Receiving::bounce_buffer;
     const std::int64_t bytes = std::max(_capacity, kHeader);
-    // Large ones leave half of the pool to what is under way.
+    // Large buffers leave half of the pool to operations under way.
     const bool from_afar = from_elsewhere && bytes <= kPinnedLandingFromElsewhere &&
                            owner.pool.spare_bytes() > owner.pool.limit_bytes() / 2;
     if (bytes <= kPinnedLanding || from_afar) {
@@ -409,7 +409,7 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
         _bounce_buffer = owner.bounce_buffers.acquire(static_cast<std::size_t>(bytes));
         _landed = _bounce_buffer.data();
         if (Network* const network = owner.node_peers.network(); network != nullptr) {
-            network->poll();  // whoever sends such messages may be waiting for an answer
+            network->poll();  // the sender of such a message may be waiting for an answer
         }
     }
     std::memset(_landed, 0, kCleared);
@@ -418,7 +418,7 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
 
 bool RecvOperation::sees_rts() const noexcept {
     if (!progressing()) {
-        return true;  // nothing says what has come, but the MPI
+        return true;  // only the MPI knows what has arrived
     }
     const ipc::Link* const link = layer().node_peers.link();
     const Network* const network = layer().node_peers.network();
@@ -464,8 +464,8 @@ void RecvOperation::arrived(const MPI_Status& status, const bool others) {
     }
     _restored = true;
     static const gpu::PointerInfo kHost;
-    // What is neither one run of bytes nor memory that GPUs unpack to is fetched to where a plain message would have
-    // landed, and scattered from there.
+    // Memory that is neither one run of bytes nor memory that GPUs can unpack to gets the message in two steps: the
+    // layer fetches it to the memory for a plain message, and scatters it from there.
     _in_place = _first != nullptr || _capacity == 0;
     std::byte* to = _first;
     std::shared_ptr<const transfer::TypedMemory> typed;
@@ -513,13 +513,13 @@ int RecvOperation::raise(const int error_class, const Error& error) const {
     return code;
 }
 
-/// The program's mistake and not ours: the MPI's own error, without a word more.
+/// An error of the program, not of the layer: raises the MPI's own error without another message.
 int RecvOperation::truncated() const {
     layer().real.Comm_call_errhandler(_communicator, MPI_ERR_TRUNCATE);
     return MPI_ERR_TRUNCATE;
 }
 
-/// Copies `bytes` bytes that came from where they landed to the program's buffer.
+/// Copies the first `bytes` received bytes to the program's buffer.
 void RecvOperation::deliver(const std::int64_t bytes) {
     if (bytes <= 0) {
         return;
@@ -536,8 +536,8 @@ void RecvOperation::deliver(const std::int64_t bytes) {
     layer().copier().scatter(_located.type->flat, _user, _count, bytes, _landed, info);
 }
 
-/// Each copy that is waited for by itself takes the GPU's time to answer; those of messages that are found in the same
-/// round go to it in one call.
+/// Each copy that the layer waits for alone costs the time of the GPU's answer. So the copies of messages found in the
+/// same pass go to the GPU in one call.
 void RecvOperation::deliver_together(const std::int64_t bytes) {
     transfer::DeviceCopies* const copies = layer().node_peers.copies();
     if (_early != 0 || bytes <= 0 || _receiving != Receiving::bounce_buffer || !_block.pinned() || _located.mixed ||
@@ -558,8 +558,9 @@ void RecvOperation::deliver_together(const std::int64_t bytes) {
     _held = true;
 }
 
-/// A large message came plain into device memory, or had to be fetched into host memory: where the next one from there
-/// will go is guessed from that. The communicator may be gone by now, and is not asked who sent it.
+/// A large message came plain into device memory, or the layer had to fetch it into host memory. The link guesses from
+/// this where the next message of that sender will go. The communicator may be gone by now, so it cannot tell the
+/// sender.
 void RecvOperation::tell_link(const int peer, const std::int64_t bytes, const bool to_device) {
     if (ipc::Link* const link = layer().node_peers.link(); link != nullptr && peer >= 0) {
         link->received_from_host(peer, bytes, to_device);
@@ -585,7 +586,7 @@ void RecvOperation::conclude(MPI_Status& status, int& error) {
     if (!_concluded) {
         _concluded = true;
         if (!fetching() && error == MPI_SUCCESS) {
-            // MPICH's MPI_Request_get_status leaves the size out for combined operations: only now is it known.
+            // MPICH's MPI_Request_get_status leaves out the size for combined operations: it is known only now.
             arrived(status);
             WaitLoop waiting;
             while (!advance()) {
@@ -623,15 +624,15 @@ void RecvOperation::conclude(MPI_Status& status, int& error) {
                 account(report::Path::staged, _delivered);
                 tell_link(_near, bytes, true);
             }
-            // Where the place was larger than the program's buffer, the MPI saw nothing wrong.
+            // The memory was larger than the program's buffer, so the MPI saw no error.
             if (error == MPI_SUCCESS && bytes > _capacity) {
                 _error = truncated();
             }
         } else {
-            _delivered = -1;  // the status is the MPI's business
+            _delivered = -1;  // the MPI sets the status
         }
     }
-    // Nor does the program hear of what came into room that is there for RTS messages only.
+    // Nor may the program see a size that only fits because of the room for an RTS.
     const bool beyond = error_class == MPI_ERR_TRUNCATE && received_bytes(status) == ipc::kLongestRts;
     if (_delivered >= 0 && (fetching() || _error != MPI_SUCCESS || beyond)) {
         native.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(_delivered));
@@ -644,7 +645,8 @@ void RecvOperation::conclude(MPI_Status& status, int& error) {
 // ---- both -----------------------------------------------------------------------------------------------------------
 
 bool MessageOp::advance(const MPI_Status* const arrived, const bool asked) {
-    // Whichever half fails, the other goes on to its end: its peer may be reading the program's buffer, or waiting.
+    // When one half fails, the other still goes on to its end: its peer may be reading the program's buffer, or
+    // waiting.
     bool fetched = true;
     if (_recv && !_recv_failed) {
         try {
@@ -685,7 +687,7 @@ void MessageOp::conclude(MPI_Status& status, int& error) {
         }
     }
     if (_recv_failed) {
-        layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);  // not what the RTS was long
+        layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);  // instead of the length of the RTS
     }
     if (_from_nobody) {
         status.MPI_SOURCE = MPI_PROC_NULL;
@@ -729,7 +731,7 @@ bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool 
         if (status.MPI_SOURCE == MPI_PROC_NULL) {
             return true;
         }
-        // No message has these, and to ask about them would be the program's error: see below.
+        // No message has these values, and a probe with them would be an error of the program: see below.
         if (found == MPI_UNDEFINED || status.MPI_TAG < 0 ||
             !owner.node_peers.has_rank(communicator, status.MPI_SOURCE)) {
             return false;
@@ -753,9 +755,10 @@ bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool 
     for (int looks = 0;;) {
         const ipc::TrueSize size = look();
         if (others_receive) {
-            // Whatever is there now is what was there at the first look, or another thread has received meanwhile. To
-            // be asked of every message: Open MPI 5 reads the length and the tag after it has let other threads take
-            // the message and give back its memory, where there may be another one then, even of our own.
+            // If a message is there now, it was there at the first look, or another thread has received meanwhile. The
+            // layer must ask this for every message: Open MPI 5 reads length and tag after it has let other threads
+            // take the message and free its memory. That memory may hold another message by then, even one of this
+            // process.
             int still_there = 0;
             MPI_Status now;
             const int error = owner.below.Iprobe(status.MPI_SOURCE, status.MPI_TAG, communicator, &still_there, &now);

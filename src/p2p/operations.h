@@ -1,8 +1,8 @@
-// The two halves of a message, as the MPI underneath sees them.
+// The two halves of a message, as the MPI sees them.
 //
-// A SendOperation decides what is sent for a buffer: the buffer itself, a staging buffer of it in host memory, or an
-// RTS whose receiver fetches the bytes. A RecvOperation decides what a receive is posted with, finds out what came, and
-// fetches it. Blocking and nonblocking functions, persistent and combined ones all consist of these.
+// A SendOperation decides what the MPI sends for a buffer: the buffer itself, a staging buffer in host memory, or an
+// RTS after which the receiver fetches the bytes. A RecvOperation decides what the native receive gets, finds out what
+// has arrived, and fetches it. Blocking, nonblocking, persistent and combined functions all consist of these two.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ namespace awaken::AWAKEN_ABI {
 
 using ipc::RendezvousSend;
 
-/// What is handed to the native function.
+/// What the native function gets.
 struct Posted {
     void* address;
     std::int64_t count;
@@ -44,26 +44,27 @@ class SendOperation {
     ~SendOperation() { end(); }
 
     enum class Mode : std::uint8_t {
-        plain,    ///< the message has to leave as it is: a buffered send, or one whose peer is not known
-        offered,  ///< its receiver may fetch it
-        detached  ///< offered or sent from a copy, which is complete when prepare() returns: the buffer is overwritten
+        plain,    ///< the message must be sent as it is: a buffered send, or an unknown peer
+        offered,  ///< the receiver may fetch it
+        detached  ///< like offered, but complete when prepare() returns: the program overwrites the buffer
     };
-    /// Looks at the buffer and says what to send. `destination` in `communicator`, which may be MPI_PROC_NULL.
+    /// Looks at the buffer and decides what to send. `destination` is a rank in `communicator`, and may be
+    /// MPI_PROC_NULL.
     [[nodiscard]] Posted prepare(Mode mode, const void* buffer, std::int64_t count, MPI_Datatype type, int destination,
                                  MPI_Comm communicator);
-    /// The native function has returned. What fails comes out of advance(): the message is on its way. `waits`: the
-    /// program's call goes on until the buffer is free.
+    /// The native function has returned. advance() reports failures, since the message is already on its way. `waits`:
+    /// the program's call lasts until the buffer is free.
     void posted(int error, bool waits = true);
-    /// True when there is something to keep until the operation completes.
+    /// True when the operation must keep something until it completes.
     [[nodiscard]] bool active() const noexcept { return progressing() || _stage.active() || !_copy.empty(); }
     [[nodiscard]] bool progressing() const noexcept { return _rendezvous_send != nullptr || _remote != nullptr; }
-    /// The native send has a request of its own, which advance() completes.
+    /// The native send has a request of its own. advance() completes it.
     void carry(const MPI_Request request) noexcept { _native_request = request; }
-    /// True when the buffer is free as far as the other process goes.
+    /// Returns true when the other process no longer needs the buffer.
     [[nodiscard]] bool advance(RendezvousSend::Patience patience);
-    /// Of a message to another node: sends what can be sent. What fails comes out of advance().
+    /// Sends the fragments of a message to another node that can be sent now. advance() reports failures.
     void send_fragments() noexcept;
-    /// Waits for that, keeping other operations going.
+    /// Waits until advance() returns true, and keeps other operations going.
     void finish();
     void leave();
     /// See ProgressOp::flush_to_native().
@@ -77,21 +78,21 @@ class SendOperation {
                              int peer);
     [[nodiscard]] bool offer_remote(Mode mode, const void* buffer, std::int64_t count, const Stage::Located& located,
                                     int remote);
-    /// To a process of this node, or else to one of another.
+    /// Offers the message to a process of this node, or else to one of another node.
     [[nodiscard]] bool wrap(int peer, int remote, const void* packed, std::int64_t bytes);
     [[nodiscard]] Posted rts() const noexcept;
 
     Call* _call;
     Stage _stage;
-    std::vector<std::byte> _copy;  ///< of a host buffer
+    std::vector<std::byte> _copy;  ///< a copy of a host buffer
     MPI_Request _native_request = MPI_REQUEST_NULL;
-    bool _posted = false;  ///< the native function has been called, for what is on offer
+    bool _posted = false;  ///< the native function has been called with the RTS
     std::shared_ptr<RendezvousSend> _rendezvous_send;
-    bool _left = false;                      ///< the background has it, too
-    std::shared_ptr<PipelinedSend> _remote;  ///< instead of it, to another node
+    bool _left = false;                      ///< the background has `_rendezvous_send`, too
+    std::shared_ptr<PipelinedSend> _remote;  ///< takes its place for a message to another node
 };
 
-/// A datatype of so many bytes, where an int cannot count them.
+/// A datatype of this many bytes, for counts beyond an int.
 class BytesType {
   public:
     explicit BytesType(std::int64_t bytes);
@@ -111,49 +112,51 @@ class RecvOperation {
     RecvOperation& operator=(RecvOperation&&) = default;
     ~RecvOperation() = default;
 
-    /// Looks at the buffer and says what to receive into. `rts`: one may come (ReceiveReadiness::takes_rts()).
-    /// `source` in `communicator`; MPI_ANY_SOURCE where it is not known.
+    /// Looks at the buffer and decides what the MPI receives into. `rts`: an RTS may arrive
+    /// (ReceiveReadiness::takes_rts()). `source` is a rank in `communicator`, or MPI_ANY_SOURCE if it is unknown.
     [[nodiscard]] Posted prepare(bool rts, void* buffer, std::int64_t count, MPI_Datatype type, int source,
                                  MPI_Comm communicator);
-    /// True when the native receive is not the program's own one.
+    /// True when the native receive differs from the program's.
     [[nodiscard]] bool active() const noexcept { return _receiving != Receiving::native; }
-    /// True when more may have to happen than copying out of a staging buffer.
+    /// True when the receive may need more than a copy out of a staging buffer.
     [[nodiscard]] bool progressing() const noexcept {
         return _receiving != Receiving::native && _receiving != Receiving::staged;
     }
 
-    /// False while there is no RTS where one would land: nothing has come, or a message of another kind.
+    /// False while no RTS is in the memory where the MPI would write one: nothing has arrived, or a message of another
+    /// kind.
     [[nodiscard]] bool sees_rts() const noexcept;
-    /// The native receive is complete with this status. Starts fetching when an RTS came. `others`: it is one of
-    /// several, maybe, that are fetched at the same time.
+    /// The native receive is complete with this status. If an RTS arrived, this starts to fetch the message. `others`:
+    /// the program may fetch several messages at the same time.
     void arrived(const MPI_Status& status, bool others = false);
-    /// True when nothing remains to be fetched or copied; after arrived(). Throws Error.
+    /// Called after arrived(). Returns true when nothing remains to be fetched or copied. Throws Error.
     [[nodiscard]] bool advance() {
         return (_rendezvous_get == nullptr || _rendezvous_get->advance()) &&
                (_remote == nullptr || _remote->advance()) &&
                (_early == 0 || (!std::exchange(_held, false) && _delivery.poll()));
     }
     void leave();
-    /// Delivers what came and makes status and error what the program is to see. `error` is the native outcome; an
-    /// error of ours is raised on the communicator.
+    /// Delivers the message and sets the status and the error that the program sees. `error` is the native outcome.
+    /// Raises errors of the layer on the communicator.
     void conclude(MPI_Status& status, int& error);
     [[nodiscard]] Stage take_stage() { return std::move(_stage); }
 
   private:
     enum class Receiving : std::uint8_t {
-        native,        ///< the program's own buffer and type: no RTS can come
-        staged,        ///< a staging buffer with an equivalent type: no RTS can come
-        in_place,      ///< the program's buffer as bytes; its head is saved, since an RTS may overwrite it
-        small,         ///< too small for an RTS: `_head`
-        bounce_buffer  ///< packed bytes in memory of ours
+        native,        ///< the program's own buffer and type: no RTS can arrive
+        staged,        ///< a staging buffer with an equivalent type: no RTS can arrive
+        in_place,      ///< the program's buffer as bytes; its first bytes are saved, since an RTS may overwrite them
+        small,         ///< a buffer too small for an RTS: receives into `_head`
+        bounce_buffer  ///< packed bytes in memory of the layer
     };
     void deliver(std::int64_t bytes);
-    /// Starts delivering `bytes` bytes of a plain message together with those of others.
+    /// Starts to deliver `bytes` bytes of a plain message together with those of other messages.
     void deliver_together(std::int64_t bytes);
     static void tell_link(int peer, std::int64_t bytes, bool to_device);
     [[nodiscard]] bool fetching() const noexcept { return _rendezvous_get != nullptr || _remote != nullptr; }
     [[nodiscard]] const std::byte* received() const noexcept;
-    /// A copy of the message that has come, `length` bytes of an RTS. By itself, so that tests/tsan.supp can name it.
+    /// Copies the `length` bytes of the RTS that has arrived. A function of its own, so that tests/tsan.supp can name
+    /// it.
     [[nodiscard]] std::array<std::byte, ipc::kLongestRts> received_rts(std::size_t length) const noexcept;
     [[nodiscard]] Posted as_bytes(void* address, std::int64_t bytes);
     [[nodiscard]] int raise(int error_class, const Error& error) const;
@@ -163,35 +166,35 @@ class RecvOperation {
     Stage _stage;
     Receiving _receiving = Receiving::native;
     MPI_Comm _communicator = MPI_COMM_SELF;
-    std::byte* _user = nullptr;   ///< as the program gave it
-    std::byte* _first = nullptr;  ///< first byte of a buffer that is one run of bytes; null for any other
-    int _near = -1;  ///< index in the node's segment of who is to send to device memory; -1: elsewhere, or anybody
+    std::byte* _user = nullptr;   ///< the address that the program gave
+    std::byte* _first = nullptr;  ///< first byte of a buffer that is one run of bytes; otherwise null
+    int _near = -1;  ///< index in the node's segment of the sender to device memory; -1: elsewhere, or any sender
     std::int64_t _count = 0;
-    std::int64_t _capacity = 0;  ///< bytes of data that fit
+    std::int64_t _capacity = 0;  ///< bytes of data that fit in
     Stage::Located _located;
-    /// Not a member of its own: the MPI writes there while the object is moved about.
+    /// On the heap: the MPI writes to it while the object is moved.
     std::unique_ptr<std::array<std::byte, ipc::kLongestRts>> _head;
     transfer::BounceBuffer _bounce_buffer;
     transfer::StagingBlock _block;
     std::byte* _landed = nullptr;
-    std::int64_t _early = 0;                 ///< bytes that `_delivery` copies from where they landed
-    bool _held = false;                      ///< asking about it now would let it go alone
-    transfer::DeviceCopies::Copy _delivery;  ///< before conclude(); ends before `_block` does
+    std::int64_t _early = 0;                 ///< bytes that `_delivery` copies from the bounce buffer or staging block
+    bool _held = false;                      ///< a poll of `_delivery` now would start its copy alone
+    transfer::DeviceCopies::Copy _delivery;  ///< runs before conclude(); ends before `_block` does
     std::shared_ptr<BytesType> _bytes_type;
     std::shared_ptr<ipc::RendezvousGet> _rendezvous_get;
-    bool _left = false;                      ///< the background has it, too
-    std::shared_ptr<PipelinedRecv> _remote;  ///< instead of it, from another node
-    bool _in_place = false;                  ///< what is fetched goes to the program's own buffer
+    bool _left = false;                      ///< the background has `_rendezvous_get`, too
+    std::shared_ptr<PipelinedRecv> _remote;  ///< takes its place for a message from another node
+    bool _in_place = false;                  ///< the fetched bytes go to the program's own buffer
     bool _restored = false;
     bool _concluded = false;
     std::int64_t _delivered = 0;
     int _error = MPI_SUCCESS;
 };
 
-/// An operation's halves as a progress operation of Requests.
+/// The halves of an operation as a progress operation of Requests.
 class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
   public:
-    /// `from_nobody`: the operation receives as well, from MPI_PROC_NULL, which is what its status tells.
+    /// `from_nobody`: the operation also receives from MPI_PROC_NULL, and its status says so.
     MessageOp(std::optional<SendOperation> send_operation, std::optional<RecvOperation> recv_operation,
               MPI_Comm communicator, bool from_nobody = false)
         : _send(std::move(send_operation)),
@@ -207,7 +210,7 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
     [[nodiscard]] bool shows_rts() const override { return _recv && _recv->progressing(); }
 
   private:
-    /// Of several failures the first is told.
+    /// Keeps the first of several failures.
     void fail(const Error& error);
 
     std::optional<SendOperation> _send;
@@ -219,9 +222,9 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
     int _error = MPI_SUCCESS;
 };
 
-/// Corrects the size that a probe found, when what it found is an RTS. False if another thread has taken the message
-/// since (never one that was `matched`): the program must not hear the size of an RTS, nor of what is in the
-/// message's place, so probe again.
+/// Corrects the size that a probe found when the message is an RTS. Returns false if another thread has taken the
+/// message since, which never happens to a `matched` one. The caller then probes again: the program must not see the
+/// size of an RTS, nor the size of the message that stands there now.
 [[nodiscard]] bool correct_probed(MPI_Comm communicator, MPI_Status& status, bool matched);
 
 }  // namespace awaken::AWAKEN_ABI

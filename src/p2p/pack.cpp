@@ -1,8 +1,8 @@
-// MPI_Pack and its relatives on device memory: typed and packed side may each be on a device.
+// MPI_Pack and its relatives on device memory. The typed and the packed side may each be on a device.
 //
-// Where the MPI packs plainly, which every one does between equal machines, the GPU packs and the MPI is not asked.
-// What is left (external32, mixed memory, wrong arguments) goes through staging buffers, so that results and errors are
-// the MPI's.
+// Where the MPI packs without padding, as every MPI does between equal machines, the GPU packs without the MPI. All
+// else (external32, mixed memory, wrong arguments) goes through staging buffers, so that results and errors are the
+// MPI's.
 
 #include <array>
 #include <cstring>
@@ -15,7 +15,8 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// Whether packed data is the types' bytes one after another, without a header and without padding: seen by trying.
+/// True when packed data is the bytes of the types one after another, without a header and without padding. The
+/// function finds out by a trial.
 bool packs_plainly(const MPI_Comm comm) {
     static const bool plainly = [comm] {
         const Native& native = layer().real;
@@ -42,8 +43,8 @@ struct Plain {
     std::int64_t bytes = 0;
 };
 
-/// False when the MPI is to do it: wrong arguments, nothing to do, no device memory on either side, blocks in different
-/// kinds of memory.
+/// Returns false when the MPI must do it: wrong arguments, no data, no device memory on either side, or blocks in
+/// different kinds of memory.
 template <class Size>
 bool find_plain(const Stage& stage, const void* const user, const std::int64_t count, const MPI_Datatype type,
                 const void* const packed, const Size packed_size, const Size* const position, const MPI_Comm comm,
@@ -130,7 +131,7 @@ struct Pack {
             return MPI_SUCCESS;
         }
         const Argument<Count> typed = stage.buffer(Access::in, input, count, type);
-        // Only part of the packed buffer is written: the rest must come back as it was.
+        // The MPI writes only a part of the packed buffer; the rest must stay as it is.
         const Argument<Size> packed = stage.buffer(Access::inout, output, output_size, MPI_PACKED);
         stage.load();
         const int error =

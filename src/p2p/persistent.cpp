@@ -1,12 +1,13 @@
 // Persistent and partitioned point-to-point operations.
 //
-// A persistent operation may be initialised long before its buffer holds anything, and the program may free and
-// reallocate the buffer in between. So the native persistent request is made on the program's own buffer, which the MPI
-// does not touch before the start, and every start looks where the buffer is now: host memory starts the native
-// request, any other is carried by a nonblocking operation of its own, and so is every receive that may meet an RTS.
-// The program holds the native request either way.
+// A program may initialise a persistent operation long before the buffer holds data, and may free and reallocate the
+// buffer in between. So the layer makes the native persistent request on the program's own buffer, which the MPI does
+// not touch before the start. Each start looks where the buffer is now. Host memory starts the native request. Other
+// memory gets a nonblocking operation of its own, and so does every receive that may meet an RTS. The program holds the
+// native persistent request in each case.
 //
-// A partitioned operation is matched when it is initialised, so it is bound to its staging buffer from then on.
+// The MPI matches a partitioned operation at its initialisation, so the operation keeps its staging buffer from then
+// on.
 
 #include <optional>
 #include <utility>
@@ -59,7 +60,7 @@ struct PersistentInit {
             }
             const auto argument = posted.as<Count>();
             if (kBuffered && send_operation->progressing()) {
-                // The program's attached buffer may have no room for the RTS, which lies in memory of ours anyway.
+                // The program's attached buffer may be too small for the RTS, which is in memory of the layer.
                 outcome = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, peer, tag,
                                               comm, &own->native_request);
             } else {
@@ -94,7 +95,7 @@ int start(Call& call, MPI_Request* const request, const std::shared_ptr<Operatio
           int (*native_start)(MPI_Request*)) {
     Operation& operation = *tracked;
     if (operation.active) {
-        return native_start(request);  // an error of the program's, which the MPI reports
+        return native_start(request);  // an error of the program, which the MPI reports
     }
     if (operation.kind == Operation::Kind::rebinding) {
         int error = MPI_SUCCESS;
@@ -171,7 +172,7 @@ struct PartitionedInit {
     }
 };
 
-/// Copies the partitions to their staging buffers before the MPI hears that they are ready.
+/// Copies the partitions to their staging buffers before the MPI learns that they are ready.
 template <class ForEach>
 void load_partitions(const MPI_Request request, ForEach for_each) {
     if (!layer().requests.any()) {

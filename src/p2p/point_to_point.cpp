@@ -1,9 +1,9 @@
 // Sends and receives.
 //
-// What travels for a buffer, and what becomes of what comes, is decided in wire.h: a host buffer goes to the MPI as it
-// is, a device buffer as an RTS whose receiver fetches the bytes, or as a staging buffer in pinned host memory. Either
-// way one native message on the same communicator and tag stands for the program's one, so matching, order and
-// wildcards are the MPI's.
+// operations.h decides what the MPI sends for a buffer, and what happens to a message that arrives. A host buffer goes
+// to the MPI unchanged. A device buffer goes as an RTS after which the receiver fetches the bytes, or as a staging
+// buffer in pinned host memory. In each case one native message on the same communicator and tag stands for the message
+// of the program. So the MPI does matching, order and wildcards.
 
 #include <cstring>
 #include <limits>
@@ -21,7 +21,7 @@ namespace {
 
 using Mode = SendOperation::Mode;
 
-/// Buffered sends are local: nothing of theirs may wait for the receiver.
+/// Buffered sends are local: they must not wait for the receiver.
 template <Function function>
 constexpr Mode mode_of() {
     constexpr bool buffered = function == Function::Bsend || function == Function::Bsend_c ||
@@ -29,7 +29,7 @@ constexpr Mode mode_of() {
     return buffered ? Mode::plain : Mode::offered;
 }
 
-/// Starts tracking a nonblocking operation; the program's request is the native one.
+/// Starts to track a nonblocking operation; the program holds the native request.
 void track(std::optional<SendOperation> send_operation, std::optional<RecvOperation> recv_operation,
            MPI_Request* const request, const MPI_Comm comm) {
     Layer& owner = layer();
@@ -52,8 +52,8 @@ void track(std::optional<SendOperation> send_operation, std::optional<RecvOperat
         owner.requests.track(std::move(operation));
         return;
     }
-    // MPIs hand out one and the same request for all sends that are over when they return. Such a handle tells nothing
-    // of whose it is, and its staging buffer has been sent.
+    // MPIs use one shared request for all sends that are over when they return. Such a handle cannot identify the
+    // operation, and the MPI has already sent its staging buffer.
     int done = 0;
     if (!arrives && owner.real.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
         return;
@@ -65,7 +65,8 @@ void track(std::optional<SendOperation> send_operation, std::optional<RecvOperat
     owner.requests.track(std::move(operation));
 }
 
-/// Completes a native request of ours while other operations go on. `send_operation`: of the message that it announces.
+/// Completes a native request of the layer while other operations go on. `send_operation` is the one whose RTS the
+/// request sends.
 int wait_for(MPI_Request& request, MPI_Status& status, SendOperation* const send_operation = nullptr) {
     Layer& owner = layer();
     WaitLoop waiting;
@@ -80,7 +81,8 @@ int wait_for(MPI_Request& request, MPI_Status& status, SendOperation* const send
     }
 }
 
-/// Native operations of ours for arguments that count in `Count`; through the tools below us, like the program's own.
+/// Starts a native operation of the layer, with arguments that count in `Count`. The call goes through the tools below,
+/// like the program's own.
 template <class Count>
 int start_receive(const Posted& posted, const int source, const int tag, const MPI_Comm comm,
                   MPI_Request* const request) {
@@ -103,7 +105,7 @@ int start_send(const Posted& posted, const int destination, const int tag, const
     }
 }
 
-/// Whether the MPI is sure to refuse to send that. Not all that it refuses.
+/// True when the MPI is sure to refuse this send. It may also refuse others.
 bool will_be_refused(const Posted& sent, const int destination, const int tag, const MPI_Comm comm) {
     static const int largest_tag = [] {
         const int* value = nullptr;
@@ -117,16 +119,16 @@ bool will_be_refused(const Posted& sent, const int destination, const int tag, c
     return comm != MPI_COMM_NULL && destination != MPI_PROC_NULL && !layer().node_peers.has_rank(comm, destination);
 }
 
-/// Both halves of a progress operation. Nothing is left of it when that fails.
+/// Starts both halves of a combined operation. If this fails, neither half remains.
 template <class Count>
 int start_halves(SendOperation& send_operation, const Posted& sent, const int destination, const int send_tag,
                  const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
                  MPI_Request& receiving, MPI_Request& sending) {
-    // The receive comes first, so that its message has a place to go to. But it cannot be taken back once a message has
-    // come, so whatever is wrong with the other half has to be found out before.
+    // The receive comes first, so that its message has a buffer. But nothing can undo it once a message has arrived. So
+    // errors of the other half must be found before.
     if (will_be_refused(sent, destination, send_tag, comm)) {
         if (const int error = start_send<Count>(sent, destination, send_tag, comm, &sending); error != MPI_SUCCESS) {
-            send_operation.posted(error);  // what it has on offer, nobody will hear of
+            send_operation.posted(error);  // no receiver will learn of the offered message
             return error;
         }
         send_operation.posted(MPI_SUCCESS);
@@ -140,14 +142,14 @@ int start_halves(SendOperation& send_operation, const Posted& sent, const int de
     error = start_send<Count>(sent, destination, send_tag, comm, &sending);
     send_operation.posted(error);
     if (error != MPI_SUCCESS && receiving != MPI_REQUEST_NULL) {
-        // It goes to memory of ours, perhaps, which is about to be given back: its end has to be waited for.
+        // The receive may write to memory of the layer that is about to be freed, so the layer must wait for its end.
         layer().real.Cancel(&receiving);
         layer().real.Wait(&receiving, MPI_STATUS_IGNORE);
     }
     return error;
 }
 
-/// The native receive is over: fetches what it announced and makes the outcome the program's.
+/// The native receive is over: fetches the announced message, and sets the outcome that the program sees.
 int conclude(RecvOperation& recv_operation, MPI_Status& status, int error) {
     if (recv_operation.progressing() && error == MPI_SUCCESS) {
         recv_operation.arrived(status);
@@ -160,8 +162,8 @@ int conclude(RecvOperation& recv_operation, MPI_Status& status, int error) {
     return error;
 }
 
-/// The RTS of a buffered message, whose bytes were copied already, may be longer than what the program attached a
-/// buffer for. It lies in memory of ours, so that a nonblocking send does as well.
+/// The RTS of a buffered message may be longer than the buffer that the program attached for the message. The layer has
+/// already copied the bytes and keeps the RTS in its own memory, so a nonblocking send serves as well.
 int send_buffered_rts(SendOperation& send_operation, const Posted& rts, const int destination, const int tag,
                       const MPI_Comm comm) {
     Layer& owner = layer();
@@ -192,20 +194,21 @@ struct BlockingSend {
         }
         const auto sent = posted.as<Count>();
         int error = MPI_SUCCESS;
-        // A synchronous send returns when its receiver's MPI says so. That may have to wait for the receiver's next
-        // call, which comes when the message is fetched, which comes when this process has let go of the buffer.
+        // A synchronous send returns when the receiver's MPI acknowledges it. The receiver's MPI may do that only in
+        // the receiver's next call. That call comes after the receiver has fetched the message, so after this process
+        // has released the buffer.
         constexpr bool kSynchronous = function == Function::Ssend || function == Function::Ssend_c;
         if (mode_of<function>() == Mode::offered &&
             ((kSynchronous && send_operation.progressing()) || layer().has_pending_fragments())) {
-            // The receiver may be waiting for what this process has started before.
+            // The receiver may be waiting for a message that this process has started before.
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_Status ignored{};
             error = below<loader::traits_of(function).nonblocking>()(sent.address, sent.count, sent.type, destination,
                                                                      tag, comm, &request);
             send_operation.posted(error);
             if (error == MPI_SUCCESS) {
-                // Its own fragments go on meanwhile: those of messages behind it, whose receivers may not be so late,
-                // wait for theirs.
+                // This message's own fragments go on meanwhile: those of later messages wait for them, and the
+                // receivers of those may be ready earlier.
                 error = wait_for(request, ignored, &send_operation);
             }
         } else {
@@ -217,8 +220,8 @@ struct BlockingSend {
     }
 };
 
-/// MPI_Isend, MPI_Issend, MPI_Irsend, MPI_Ibsend. A copy to a staging buffer ends before the call does, which keeps the
-/// order of messages and lets the program's request be the MPI's own.
+/// MPI_Isend, MPI_Issend, MPI_Irsend, MPI_Ibsend. A copy to a staging buffer ends before the call does. This keeps the
+/// order of messages, and lets the program hold the MPI's own request.
 struct NonblockingSend {
     template <Function function, class Count>
     static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
@@ -229,7 +232,7 @@ struct NonblockingSend {
         const auto sent = posted.as<Count>();
         int error = MPI_SUCCESS;
         if (mode_of<function>() == Mode::plain && send_operation.progressing()) {
-            // As for a blocking one, see send_buffered_rts().
+            // Like a blocking one: see send_buffered_rts().
             error = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, destination, tag,
                                         comm, request);
         } else {
@@ -261,7 +264,7 @@ struct Receive {
         MPI_Status own{};
         int error = MPI_SUCCESS;
         if (owner.requests.any_progress_ops()) {
-            // Others may be waiting for what this process has started before.
+            // Other ranks may be waiting for messages that this process has started before.
             MPI_Request request = MPI_REQUEST_NULL;
             error = start_receive<Count>(posted, source, tag, comm, &request);
             if (error == MPI_SUCCESS) {
@@ -299,7 +302,7 @@ struct NonblockingReceive {
     }
 };
 
-/// A message found by MPI_Mprobe or MPI_Improbe.
+/// A message that MPI_Mprobe or MPI_Improbe has found.
 struct MatchedReceive {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, MPI_Message* message, MPI_Status* status) {
@@ -356,7 +359,7 @@ struct NonblockingMatchedReceive {
     }
 };
 
-/// Both halves at once, so that neither waits for the other and each may be fetched.
+/// Runs both halves at the same time: neither waits for the other, and each may be fetched.
 template <class Count>
 int send_and_receive(SendOperation& send_operation, const Posted& sent, const int destination, const int send_tag,
                      RecvOperation& recv_operation, const Posted& received, const int source, const int receive_tag,
@@ -375,7 +378,7 @@ int send_and_receive(SendOperation& send_operation, const Posted& sent, const in
     }
     int received_error = MPI_SUCCESS, sent_error = MPI_SUCCESS;
     bool departed = false, concluded = false, arrived = false;
-    // Whichever half fails, the other goes on to its end: its peer may be at the program's buffer.
+    // When one half fails, the other still goes on to its end: its peer may be using the program's buffer.
     std::optional<Error> failure;
     const auto attempt = [&](const auto& step) {
         try {
@@ -393,7 +396,7 @@ int send_and_receive(SendOperation& send_operation, const Posted& sent, const in
         if (sending != MPI_REQUEST_NULL) {
             sent_error = owner.real.Test(&sending, &done, &ignored);
             if (sent_error != MPI_SUCCESS) {
-                sending = MPI_REQUEST_NULL;  // nothing more will come of it
+                sending = MPI_REQUEST_NULL;  // the request is void after an error
             }
         }
         if (!departed) {
@@ -501,7 +504,7 @@ struct SendReceiveReplace {
     }
 };
 
-/// A nonblocking exchange: one request of the program's stands for both halves.
+/// A nonblocking combined send and receive: one request of the program stands for both halves.
 template <Function function, class Count>
 int start_both(ReceiveReadiness::Unprepared& unprepared, SendOperation send_operation, const Posted& sent,
                const int destination, const int send_tag, RecvOperation recv_operation, const Posted& received,
@@ -518,8 +521,8 @@ int start_both(ReceiveReadiness::Unprepared& unprepared, SendOperation send_oper
         }
         return error;
     }
-    // Two native operations instead of the combined one, whose status does not say in MPICH how much came. The program
-    // holds the receive; the send is completed along with it.
+    // Uses two native operations instead of the combined one, since MPICH's status of the combined one lacks the
+    // received size. The program holds the receive; the layer completes the send along with it.
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
     const int error = start_halves<Count>(send_operation, sent, destination, send_tag, received, source, receive_tag,
                                           comm, receiving, sending);
@@ -534,7 +537,7 @@ int start_both(ReceiveReadiness::Unprepared& unprepared, SendOperation send_oper
     if (source != MPI_PROC_NULL) {
         unprepared.continues(receiving);
     }
-    // A receive from nobody gives a request that is not unique in all MPIs: then the send stands for both.
+    // In some MPIs a receive from MPI_PROC_NULL gives a shared request: then the request of the send stands for both.
     const bool nothing_comes = source == MPI_PROC_NULL;
     if (nothing_comes) {
         layer().real.Request_free(&receiving);
@@ -595,7 +598,7 @@ struct NonblockingSendReceiveReplace {
             if (source != MPI_PROC_NULL) {
                 received = recv_operation.prepare(rts, buffer, count, type, source, comm);
             }
-            // The two-buffer function of the same ABI, since the halves have different buffers now.
+            // The two-buffer function of the same ABI, since the halves now have different buffers.
             constexpr Function kBoth =
                 function == Function::Isendrecv_replace ? Function::Isendrecv : Function::Isendrecv_c;
             return start_both<kBoth, Count>(unprepared, std::move(send_operation), sent, destination, send_tag,
@@ -611,8 +614,8 @@ struct NonblockingSendReceiveReplace {
     }
 };
 
-/// The buffer of buffered sends belongs to the MPI, whose CPU writes it: in the place of device memory it gets host
-/// memory of the same size. `attach` hands it to the MPI.
+/// The MPI owns the buffer of buffered sends, and its CPU writes to it. In place of device memory the MPI gets host
+/// memory of the same size. `attach_native` passes it to the MPI.
 template <class Size, class Attach>
 int attach(void* const buffer, const Size size, const Attach& attach_native) {
     Layer& owner = layer();
@@ -635,7 +638,7 @@ int attach(void* const buffer, const Size size, const Attach& attach_native) {
     }
 }
 
-/// The MPI has given back what was attached: `buffer` is where the program wants its address.
+/// The MPI has returned the attached buffer; `buffer` is where the program wants its address.
 int detached(const int error, void* const buffer) {
     if (error != MPI_SUCCESS || buffer == nullptr) {
         return error;
