@@ -26,7 +26,9 @@ __device__ GhostPair ghost_load(const double* cell) {
 extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* __restrict__ x, long long stride,
                                       long long ibegin, long long iend, long long jbegin, long long jend) {
     const long long i = ibegin + 2 * ((long long)blockIdx.x * blockDim.x + threadIdx.x);
-    if (i >= iend) return;
+    if (i >= iend) {
+        return;
+    }
     const bool both = i + 1 < iend;
     // Two columns and a few rows for each thread.
     const int rows = 4;
@@ -41,8 +43,9 @@ extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* _
         GhostPair row[rows + 2];
         double left[rows];
         double right[rows];
-        for (int r = 0; r < rows + 2; ++r)
+        for (int r = 0; r < rows + 2; ++r) {
             row[r] = ghost_load(cell + (r <= here ? r - 1 : here) * stride);
+        }
         for (int r = 0; r < rows; ++r) {
             left[r] = cell[(r < here ? r : 0) * stride - 1];
             right[r] = both ? cell[(r < here ? r : 0) * stride + 2] : 0;
@@ -61,13 +64,18 @@ extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* _
             sum[r].second = all_ordinary ? ghost_fifth(sum[r].second) : sum[r].second;
         }
         if (!all_ordinary) {
-            for (int r = 0; r < rows; ++r)
+            for (int r = 0; r < rows; ++r) {
                 sum[r] = GhostPair{sum[r].first / 5.0, sum[r].second / 5.0};
+            }
         }
         for (int r = 0; r < rows; ++r) {
-            if (r >= here) continue;  // a constant number of turns, or `sum` could not stay in registers
+            if (r >= here) {
+                continue;  // a constant number of turns, or `sum` could not stay in registers
+            }
             result[r * stride] = sum[r].first;
-            if (both) result[r * stride + 1] = sum[r].second;
+            if (both) {
+                result[r * stride + 1] = sum[r].second;
+            }
         }
     }
 }
@@ -86,11 +94,15 @@ extern "C" __global__ void ghost_blur_frame(double* __restrict__ xnew, const dou
         if (n < row_cells) {
             i = n % isize;
             j = n / isize;
-            if (j >= jbegin) j += jend - jbegin;
+            if (j >= jbegin) {
+                j += jend - jbegin;
+            }
         } else {
             i = (n - row_cells) % width;
             j = (n - row_cells) / width + jbegin;
-            if (i >= ibegin) i += iend - ibegin;
+            if (i >= ibegin) {
+                i += iend - ibegin;
+            }
         }
         const long long cell = j * stride + i;
         xnew[cell] = (x[cell] + x[cell - 1] + x[cell + 1] + x[cell - stride] + x[cell + stride]) / 5.0;
@@ -133,8 +145,12 @@ extern "C" __global__ void ghost_pack(double* left, double* right, const double*
     const long long step = (long long)gridDim.x * blockDim.x;
     for (long long n = (long long)blockIdx.x * blockDim.x + threadIdx.x; n < rows * nhalo; n += step) {
         const double* row = x + (first_row + n / nhalo) * stride;
-        if (left) left[n] = row[n % nhalo];
-        if (right) right[n] = row[isize - nhalo + n % nhalo];
+        if (left) {
+            left[n] = row[n % nhalo];
+        }
+        if (right) {
+            right[n] = row[isize - nhalo + n % nhalo];
+        }
     }
 }
 
@@ -144,8 +160,12 @@ extern "C" __global__ void ghost_unpack(double* x, const double* left, const dou
     const long long step = (long long)gridDim.x * blockDim.x;
     for (long long n = (long long)blockIdx.x * blockDim.x + threadIdx.x; n < rows * nhalo; n += step) {
         double* row = x + (first_row + n / nhalo) * stride;
-        if (left) row[n % nhalo - nhalo] = left[n];
-        if (right) row[isize + n % nhalo] = right[n];
+        if (left) {
+            row[n % nhalo - nhalo] = left[n];
+        }
+        if (right) {
+            row[isize + n % nhalo] = right[n];
+        }
     }
 }
 

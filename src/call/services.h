@@ -9,19 +9,19 @@ namespace awaken::AWAKEN_ABI {
 
 using Services = std::vector<loader::Service>;
 
-[[nodiscard]] Services environment_services();     ///< entry/environment.cpp: start, end, queries, datatype life
-[[nodiscard]] Services point_to_point_services();  ///< p2p/point_to_point.cpp: send and receive in all modes
-[[nodiscard]] Services persistent_services();      ///< p2p/persistent.cpp: persistent and partitioned
-[[nodiscard]] Services completion_services();      ///< p2p/completion.cpp: wait, test, cancel, free
-[[nodiscard]] Services collective_services();      ///< coll/collectives.cpp
-[[nodiscard]] Services proposing_services();       ///< coll/collectives.cpp: those with proposals; also in the above
-[[nodiscard]] Services edge_services();            ///< coll/neighbourhood.cpp: those that all ranks take part in
-[[nodiscard]] Services neighbourhood_services();   ///< coll/neighbourhood.cpp
-[[nodiscard]] Services pack_services();            ///< p2p/pack.cpp
-[[nodiscard]] Services file_services();            ///< io/files.cpp
-[[nodiscard]] Services observed_services();        ///< entry/observed.cpp: all others, while calls are traced
-[[nodiscard]] Services waiting_services();         ///< entry/waiting.cpp: may wait in the MPI; without a trace
-[[nodiscard]] Services one_sided_services();       ///< rma/one_sided.cpp
+[[nodiscard]] Services environment_services();       ///< entry/environment.cpp: start, end, queries, datatype life
+[[nodiscard]] Services point_to_point_services();    ///< p2p/point_to_point.cpp: send and receive in all modes
+[[nodiscard]] Services persistent_services();        ///< p2p/persistent.cpp: persistent and partitioned
+[[nodiscard]] Services completion_services();        ///< p2p/completion.cpp: wait, test, cancel, free
+[[nodiscard]] Services collective_services();        ///< coll/collectives.cpp
+[[nodiscard]] Services proposing_services();         ///< coll/collectives.cpp: those with proposals; also in the above
+[[nodiscard]] Services edge_services();              ///< coll/neighbourhood.cpp: those that all ranks take part in
+[[nodiscard]] Services neighbourhood_services();     ///< coll/neighbourhood.cpp
+[[nodiscard]] Services pack_services();              ///< p2p/pack.cpp
+[[nodiscard]] Services file_services();              ///< io/files.cpp
+[[nodiscard]] Services observed_services();          ///< entry/observed.cpp: all others, while calls are traced
+[[nodiscard]] Services waiting_services();           ///< entry/waiting.cpp: may wait in the MPI; without a trace
+[[nodiscard]] Services one_sided_services();         ///< rma/one_sided.cpp
 [[nodiscard]] Services window_agreement_services();  ///< rma/create.cpp: those that ask all ranks; also in the above
 
 }  // namespace awaken::AWAKEN_ABI
