@@ -31,7 +31,7 @@ void ReceiveReadiness::try_to_take_rts() {
 
 ReceiveReadiness::Unprepared::Unprepared(ReceiveReadiness& readiness) noexcept : _readiness(readiness) {
     if (!readiness._world_up.load(std::memory_order_acquire)) {
-        return;  // no RTS will arrive any more
+        return;  // no RTS will arrive
     }
     if (!readiness.takes_rts()) {
         readiness._unprepared.fetch_add(1, std::memory_order_seq_cst);

@@ -159,7 +159,7 @@ void Operation::leave() {
 
 void Operation::leave_if_arrived() {
     if (has_arrived() && !ready.load(std::memory_order_acquire)) {
-        const std::unique_lock lock(progress_mutex, std::try_to_lock);  // on failure another thread advances it
+        const std::unique_lock lock(progress_mutex, std::try_to_lock);  // or another thread advances it
         if (lock.owns_lock() && progress_op != nullptr) {
             progress_op->leave();
         }
@@ -172,7 +172,7 @@ bool Operation::flush_to_native() {
     }
     const std::unique_lock lock(progress_mutex, std::try_to_lock);
     return lock.owns_lock() &&
-           (progress_op == nullptr || progress_op->flush_to_native());  // on failure another thread advances it
+           (progress_op == nullptr || progress_op->flush_to_native());  // without the lock: another thread advances it
 }
 
 void Operation::store(MPI_Status& status, const int error) {

@@ -77,7 +77,7 @@ class NativeRequests {
     /// False when the program's own array serves as well.
     [[nodiscard]] bool any() const noexcept { return _any || layer().has_pending_fragments(); }
     [[nodiscard]] bool progressing() const noexcept { return _exchanging; }
-    /// Waits until the MPI need not wait any more, if something else must go on meanwhile.
+    /// Waits for all native requests while fragments of the layer must go on. The MPI then need not wait for them.
     void await_native() const {
         for (const MPI_Request native_request : _native_requests) {
             if (!layer().has_pending_fragments()) {
