@@ -494,7 +494,7 @@ void RecvOperation::arrived(const MPI_Status& status, const bool others) {
                                       std::move(typed));
     }
     if (!fetching()) {
-        throw Error("a message header came that stands for no message",
+        throw Error("an RTS came that stands for no message",
                     "somebody sent a header again, or forged one: receive messages only once");
     }
 }

@@ -122,7 +122,7 @@ void new_memory(Run& run) {
     busy.end();
 }
 
-/// A receiver that has a message's header waits for its bytes; the MPI below must go on with other messages meanwhile,
+/// A receiver that has a message's RTS waits for its bytes; the MPI below must go on with other messages meanwhile,
 /// since the one that the bytes wait for may be among them. For AWAKEN_PATH=ring, where a send returns although the
 /// default stream that its bytes come from is busy (on CUDA).
 void other_messages_go_on(Run& run) {
