@@ -110,7 +110,7 @@ Bytes numbers(const std::uint64_t elements, const std::uint32_t factor) {
     return content;
 }
 
-int both(const std::vector<std::string>& arguments, const Body& body, const MemberBlocks& parts = {}) {
+int both(const std::vector<std::string>& arguments, const Body& body, const Parts& parts = {}) {
     Parts given = parts;
     given.options = options_of(ipc::Link::Path::automatic, kForEver);
     return between_two(arguments.at(0), given, body, body);

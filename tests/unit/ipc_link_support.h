@@ -336,7 +336,7 @@ struct Parts {
 using Body = std::function<void(Node&)>;
 
 /// The two processes: a sender of rank 0 and a receiver of rank 1. Returns the scenario's exit status.
-inline int between_two(const std::string& vendor, const MemberBlocks& parts, const Body& sender, const Body& receiver) {
+inline int between_two(const std::string& vendor, const Parts& parts, const Body& sender, const Body& receiver) {
     const Folder folder;
     std::array<int, 2> files{};
     require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, files.data()) == 0, "no socket");

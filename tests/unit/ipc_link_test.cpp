@@ -9,7 +9,7 @@ namespace {
 
 using namespace link_test;
 
-int exchange(const std::string& vendor, const MemberBlocks& parts, const std::vector<Message>& messages) {
+int exchange(const std::string& vendor, const Parts& parts, const std::vector<Message>& messages) {
     return between_two(
         vendor, parts,
         [&](Node& node) {
@@ -155,7 +155,7 @@ std::vector<Message> from_host(const Kind from, const Route expected) {
     return messages;
 }
 
-int exchange_from_host(const std::string& vendor, const MemberBlocks& parts, const std::vector<Message>& messages) {
+int exchange_from_host(const std::string& vendor, const Parts& parts, const std::vector<Message>& messages) {
     return between_two(
         vendor, parts,
         [&](Node& node) {

@@ -575,9 +575,9 @@ TEST_F(OffersTest, AReceiverLearnsWhenItMayReadTheSource) {
         const Ticket ticket = offered();
         const auto claim = in.claim(header_of(ticket));
         ASSERT_TRUE(claim);
-        EXPECT_EQ(*claim->settled, 0u) << "also when the message before in this slot was settled";
-        out.settle(ticket);
-        EXPECT_NE(*claim->settled, 0u);
+        EXPECT_EQ(*claim->ready, 0u) << "also when the message before in this slot was settled";
+        out.mark_ready(ticket);
+        EXPECT_NE(*claim->ready, 0u);
         in.finish(*claim);
         out.release(ticket);
     }
