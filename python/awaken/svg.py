@@ -1,12 +1,14 @@
-"""Drawings as SVG: as much of it as the pictures of `awaken trace` and `awaken scale` need, and nothing to install."""
+"""What all pictures share (text that is safe in SVG, ticks), and drawings in files of their own, as `awaken trace` and
+`awaken scale` make them; charts.py has those of the report's page, whose style sheet gives them their colours."""
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 from awaken import output_files
 
@@ -20,8 +22,13 @@ FONT = "Helvetica, Arial, sans-serif"
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def _text(text: str) -> str:
-    return escape(_FORBIDDEN.sub("\ufffd", text))
+def escape(text: str) -> str:
+    """Text between tags or in the quotes of an attribute."""
+    return html.escape(_FORBIDDEN.sub("\ufffd", text), quote=True)
+
+
+def shortened(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
 def _number(value: float) -> str:
@@ -46,7 +53,7 @@ class Drawing:
     def rectangle(self, x: float, y: float, width: float, height: float, fill: str, tooltip: str = "") -> None:
         box = f'x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"'
         if tooltip:
-            self._parts.append(f'<rect {box} fill="{fill}"><title>{_text(tooltip)}</title></rect>')
+            self._parts.append(f'<rect {box} fill="{fill}"><title>{escape(tooltip)}</title></rect>')
         else:
             self._parts.append(f'<rect {box} fill="{fill}"/>')
 
@@ -63,7 +70,7 @@ class Drawing:
 
     def dot(self, x: float, y: float, radius: float, fill: str, tooltip: str = "") -> None:
         place = f'cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"'
-        self._parts.append(f'<circle {place} fill="{fill}"><title>{_text(tooltip)}</title></circle>')
+        self._parts.append(f'<circle {place} fill="{fill}"><title>{escape(tooltip)}</title></circle>')
 
     def text(
         self,
@@ -83,7 +90,7 @@ class Drawing:
             weight += ' paint-order="stroke" stroke="#ffffff" stroke-width="4" stroke-linejoin="round"'
         self._parts.append(
             f'<text x="{_number(x)}" y="{_number(y)}" font-size="{_number(size)}" text-anchor="{anchor}"'
-            f' fill="{colour}"{weight}>{_text(text)}</text>'
+            f' fill="{colour}"{weight}>{escape(text)}</text>'
         )
 
     def document(self) -> str:
@@ -93,7 +100,7 @@ class Drawing:
             f' height="{_number(self.height)}" font-family={quoteattr(FONT)} role="img">'
         )
         ground = f'<rect width="{_number(self.width)}" height="{_number(self.height)}" fill="#ffffff"/>'
-        return "\n".join([head, f"<title>{_text(self._title)}</title>", ground, *self._parts, "</svg>", ""])
+        return "\n".join([head, f"<title>{escape(self._title)}</title>", ground, *self._parts, "</svg>", ""])
 
     def save(self, path: Path) -> None:
         """Raises output_files.Misuse."""
