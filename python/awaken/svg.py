@@ -24,7 +24,12 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 def escape(text: str) -> str:
     """Text between tags or in the quotes of an attribute."""
-    return html.escape(_FORBIDDEN.sub("\ufffd", text), quote=True)
+    return html.escape(text, quote=True)
+
+
+def _text(text: str) -> str:
+    """For a file of its own, which is XML; HTML is read whatever is in it."""
+    return escape(_FORBIDDEN.sub("\ufffd", text))
 
 
 def shortened(text: str, characters: int) -> str:
@@ -53,7 +58,7 @@ class Drawing:
     def rectangle(self, x: float, y: float, width: float, height: float, fill: str, tooltip: str = "") -> None:
         box = f'x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"'
         if tooltip:
-            self._parts.append(f'<rect {box} fill="{fill}"><title>{escape(tooltip)}</title></rect>')
+            self._parts.append(f'<rect {box} fill="{fill}"><title>{_text(tooltip)}</title></rect>')
         else:
             self._parts.append(f'<rect {box} fill="{fill}"/>')
 
@@ -70,7 +75,7 @@ class Drawing:
 
     def dot(self, x: float, y: float, radius: float, fill: str, tooltip: str = "") -> None:
         place = f'cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"'
-        self._parts.append(f'<circle {place} fill="{fill}"><title>{escape(tooltip)}</title></circle>')
+        self._parts.append(f'<circle {place} fill="{fill}"><title>{_text(tooltip)}</title></circle>')
 
     def text(
         self,
@@ -90,7 +95,7 @@ class Drawing:
             weight += ' paint-order="stroke" stroke="#ffffff" stroke-width="4" stroke-linejoin="round"'
         self._parts.append(
             f'<text x="{_number(x)}" y="{_number(y)}" font-size="{_number(size)}" text-anchor="{anchor}"'
-            f' fill="{colour}"{weight}>{escape(text)}</text>'
+            f' fill="{colour}"{weight}>{_text(text)}</text>'
         )
 
     def document(self) -> str:
@@ -100,7 +105,7 @@ class Drawing:
             f' height="{_number(self.height)}" font-family={quoteattr(FONT)} role="img">'
         )
         ground = f'<rect width="{_number(self.width)}" height="{_number(self.height)}" fill="#ffffff"/>'
-        return "\n".join([head, f"<title>{escape(self._title)}</title>", ground, *self._parts, "</svg>", ""])
+        return "\n".join([head, f"<title>{_text(self._title)}</title>", ground, *self._parts, "</svg>", ""])
 
     def save(self, path: Path) -> None:
         """Raises output_files.Misuse."""
