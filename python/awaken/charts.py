@@ -3,17 +3,17 @@
 Static pictures without script, so that they print and open anywhere. Each is drawn for a wide and for a narrow
 page, because text in an SVG shrinks with it; the page shows the one that fits. Colours are classes (s1 to s8, h0 to
 h5), which the page's style sheet gives values, for light and dark. Whoever cannot tell the colours has markers,
-dashes and a label at each line. All text is escaped here.
+dashes and a label at each line. All text is escaped.
 """
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from awaken import units
+from awaken.svg import escape, shortened, ticks
 
 CHARACTER_WIDTH = 6.3
 """Of the page's 11.5 px text, on average: labels are placed without measuring them."""
@@ -56,14 +56,6 @@ class Line:
     style: int
     """1 to SERIES_STYLES; 0 for a reference line."""
     marks: tuple[Mark, ...]
-
-
-def escape(text: str) -> str:
-    return html.escape(text, quote=True)
-
-
-def shortened(text: str, characters: int) -> str:
-    return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
 def both(draw: Callable[[Layout], str], wide: Layout = WIDE) -> str:
@@ -386,7 +378,7 @@ def timeline(
     bottom = len(lanes) * (lane_height + gap) + 8
     scale = width / end_us if end_us > 0 else 0.0
     body = []
-    for tick in _time_ticks(end_us, 3 if layout is NARROW else 8):
+    for tick in ticks(0.0, end_us, 3 if layout is NARROW else 8):
         x = left + tick * scale
         body.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{bottom:.1f}"/>')
         body.append(text(x, bottom + 15, units.time(tick) if tick else "0", "tick", "middle"))
@@ -414,12 +406,3 @@ def timeline(
                 f'height="{lane_height - depth * 6:.1f}"/>{inside}<title>{escape(block.title)}</title></g>'
             )
     return svg(layout, bottom + 22, title, description, body)
-
-
-def _time_ticks(end_us: float, most: int) -> list[float]:
-    if end_us <= 0:
-        return [0.0]
-    raw = end_us / most
-    base = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * base for factor in (1, 2, 5, 10) if factor * base >= raw)
-    return [index * step for index in range(int(end_us / step + 1e-9) + 1)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from html import escape
 from typing import Any
 
 from awaken import conformance
+from awaken.svg import escape
 
 COLOURS = {
     "works": ("#d8f0dc", "#14532d"),
@@ -88,4 +88,4 @@ def status_cell(answer: dict[str, str]) -> str:
     """Statuses that are unknown here are shown without a colour."""
     status = answer["status"]
     name = status.replace(" ", "-") if status in COLOURS else ""
-    return f'<td class="{name}" title="{escape(answer["text"], quote=True)}">{escape(status)}</td>'
+    return f'<td class="{name}" title="{escape(answer["text"])}">{escape(status)}</td>'

@@ -21,12 +21,12 @@ from awaken.results import (
     Point,
     Series,
 )
+from awaken.transport import DIRECT_PATHS, TELLING_RAW_OVER_HOST
 
 GOOD, BAD, NEUTRAL, UNKNOWN = "good", "bad", "neutral", "unknown"
 LEVEL_WITHOUT_BAND = 0.05
 """Two values without bands count as equal within this part of each other."""
 SMALL_BYTES = 8
-DIRECT_PATHS = ("direct", "ccl")
 COPIED = "copied"
 """Through a copy, in exported memory of a GPU or in memory of the host (docs/protocol.md): which is not told."""
 NAMES = {
@@ -265,6 +265,8 @@ def _direct_by_speed(question: str, documents: Sequence[Document]) -> Finding:
         details += [
             f"{NAMES[n].capitalize()}: {units.bandwidth(s)}." for n, s in (("raw", raw), ("staged", staged)) if s
         ]
+        if raw and staged and raw < TELLING_RAW_OVER_HOST * staged:
+            return Finding(question, NEUTRAL, "Its speed does not tell: a raw copy is hardly faster", tuple(details))
         if raw and own > 0.5 * raw:
             return Finding(question, GOOD, f"Yes, by its speed: {_percent(own / raw)} of a raw copy", tuple(details))
         if staged and own > 1.5 * staged:

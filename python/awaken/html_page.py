@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from awaken.findings import Crossover, Finding, crossovers, emulated, findings, 
 from awaken.page_style import STYLE
 from awaken.report_data import Report, machine, shared_manifest
 from awaken.results import BANDWIDTH, FAILURES, WORKS, Conformance, Document, Matrix, PathReport, Series, Timeline
+from awaken.svg import escape
 
 PATH_STYLES = {
     "native": 0,
@@ -38,10 +38,6 @@ MOST_COLOURS = 12
 """Of one legend."""
 MOST_ROWS = 400
 """Of one table of figures."""
-
-
-def escape(text: str) -> str:
-    return html.escape(text, quote=True)
 
 
 def page(report: Report) -> str:

@@ -250,18 +250,21 @@ def add_launcher_option(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def _launchers_of_installations(environment: Mapping[str, str]) -> list[str]:
+def _launchers_of_installations(environment: Mapping[str, str], awaken: Path | None) -> list[str]:
     """Those that come with the MPI in use: of another MPI, each rank would be a job of its own."""
     library = Path(environment.get("AWAKEN_MPI", ""))
     # <prefix>/lib/libmpi.so, and deeper where a system keeps several MPIs or kinds of machine.
     libraries = [folder for folder in library.parents if library.is_absolute() and folder.name in ("lib", "lib64")]
-    folders = [*(folder.with_name("bin") for folder in libraries), required_program("awaken").parent]
+    folders = [folder.with_name("bin") for folder in libraries] + ([awaken.parent] if awaken else [])
     return [str(folder / name) for folder in folders for name in LAUNCHER_NAMES if os.access(folder / name, os.X_OK)]
 
 
-def find_launcher(asked: str, environment: Mapping[str, str]) -> Launcher:
+def launcher_words(
+    asked: str, environment: Mapping[str, str], awaken: Path | None
+) -> tuple[tuple[str, ...], int | None]:
     """`asked` (the words of --launcher), else mpiexec or mpirun of the installation whose library AWAKEN_MPI names,
-    else beside `awaken`, else of PATH, else srun inside an allocation of Slurm. Raises NoLauncher."""
+    else beside the program `awaken`, else of PATH, else srun inside an allocation of Slurm. {ranks} stands in the place
+    of a number of ranks that they name, which is given too. Raises NoLauncher."""
     if asked:
         try:
             words = tuple(shlex.split(asked))
@@ -269,19 +272,24 @@ def find_launcher(asked: str, environment: Mapping[str, str]) -> Launcher:
             raise NoLauncher(f"--launcher '{asked}' is no command ({error}): write it as for a shell") from error
         if not words or shutil.which(words[0]) is None:
             raise NoLauncher(f"there is no program {words[0] if words else asked!r}: check what is given to --launcher")
-        words, ranks = named_ranks(words)
-        return Launcher(without_ranks(words), *launcher_family(words), ranks)
+        return named_ranks(words)
     names = list(LAUNCHER_NAMES)
     if find_allocation(environment).system == "slurm":
         names.append("srun")
     in_path = (shutil.which(name, path=environment.get("PATH")) for name in names)
-    candidates = [*_launchers_of_installations(environment), *filter(None, in_path)]
+    candidates = [*_launchers_of_installations(environment, awaken), *filter(None, in_path)]
     if not candidates:
         raise NoLauncher(
             f"no MPI is found: there is no {', '.join(names)} in PATH: load the module of your MPI, install one "
             "(pip install mpich), or name its launcher with --launcher"
         )
-    return Launcher((candidates[0],), *launcher_family(candidates[:1]))
+    return (candidates[0],), None
+
+
+def find_launcher(asked: str, environment: Mapping[str, str]) -> Launcher:
+    """The launcher of `launcher_words`, and whose it is. Raises NoLauncher, NotInstalled."""
+    words, ranks = launcher_words(asked, environment, None if asked else required_program("awaken"))
+    return Launcher(without_ranks(words), *launcher_family(words), ranks)
 
 
 # ----------------------------------------------------------------------------------------------------------------- jobs

@@ -260,13 +260,9 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
             "the program awaken is not installed: install the package again (pip install .), or give files to read"
         )
     try:
-        launcher, named = jobs.named_ranks(suite.find_launcher(options.launcher))
-    except ValueError as error:
-        raise Misuse(f"--launcher {options.launcher} is no command ({error}): write it as for a shell") from error
-    if not launcher:
-        raise Misuse(
-            'there is no mpiexec in PATH: name the launcher with --launcher, such as --launcher "srun -n {ranks}"'
-        )
+        launcher, named = jobs.launcher_words(options.launcher, os.environ, Path(program))
+    except jobs.NoLauncher as error:
+        raise Misuse(str(error)) from error
     apps = Path(options.apps) if options.apps else None
     if apps is not None and not apps.is_dir():
         raise Misuse(

@@ -23,7 +23,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,6 @@ GRACE_S = 15.0
 STEPS_FILE = "steps.json"
 LONGEST_STEPS_FILE = 16 << 20
 LOG_TAIL = 400
-LAUNCHERS = ("mpiexec", "mpirun")
 OUT, PATHS, TRACE = "{out}", "{paths}", "{trace}"
 """In a step's command or environment: the files that the measurement is to write; the last one is a folder."""
 SECONDARY = (".paths.json", ".trace.json")
@@ -101,19 +99,6 @@ class Plan:
         if any(RANKS in word for word in self.launcher):
             return (*(word.replace(RANKS, str(ranks)) for word in self.launcher), *words)
         return (*self.launcher, "-n", str(ranks), *words)
-
-
-def find_launcher(words: str) -> tuple[str, ...]:
-    """The launcher that was asked for, else this environment's mpiexec, else the first in PATH; () when there is
-    none. Raises ValueError where the words are not those of a shell."""
-    if words:
-        return tuple(shlex.split(words))
-    own = Path(sysconfig.get_path("scripts"))
-    for name in LAUNCHERS:
-        if os.access(own / name, os.X_OK):
-            return (str(own / name),)
-    found = next((path for path in map(shutil.which, LAUNCHERS) if path), None)
-    return (found,) if found else ()
 
 
 def native_commands(awaken: Path) -> frozenset[str]:

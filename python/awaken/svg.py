@@ -1,12 +1,14 @@
-"""Drawings as SVG: as much of it as the pictures of `awaken trace` and `awaken scale` need, and nothing to install."""
+"""What all pictures share (text that is safe in SVG, ticks), and drawings in files of their own, as `awaken trace` and
+`awaken scale` make them; charts.py has those of the report's page, whose style sheet gives them their colours."""
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 from awaken import output_files
 
@@ -20,8 +22,18 @@ FONT = "Helvetica, Arial, sans-serif"
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
+def escape(text: str) -> str:
+    """Text between tags or in the quotes of an attribute."""
+    return html.escape(text, quote=True)
+
+
 def _text(text: str) -> str:
+    """For a file of its own, which is XML; HTML is read whatever is in it."""
     return escape(_FORBIDDEN.sub("\ufffd", text))
+
+
+def shortened(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
 def _number(value: float) -> str:

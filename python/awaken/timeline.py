@@ -22,6 +22,8 @@ THREAD_KINDS = ("range", "mpi")
 BESIDE = ("kernel", "copy", "background")
 """The order of those rows."""
 OTHERS = "other"
+LONGEST_NAME = 40
+"""In the legend."""
 NAMED = len(svg.PALETTE) - 1
 """As many names as get a colour and an entry of the legend; the rest share the last colour."""
 
@@ -128,14 +130,10 @@ def _whole(lanes: Sequence[Lane]) -> tuple[float, float]:
     return (begin, end) if begin < end else (begin, begin + 1e-6)
 
 
-def _short(name: str, longest: int = 40) -> str:
-    return name if len(name) <= longest else name[: longest - 3] + "..."
-
-
 def _legend(drawing: svg.Drawing, colours: dict[str, str], y: float) -> None:
     x = LEFT
     for name, colour in colours.items():
-        text = _short(name)
+        text = svg.shortened(name, LONGEST_NAME)
         if x > LEFT and x + 16 + svg.text_width(text, 11) > WIDTH - RIGHT:
             x, y = LEFT, y + 16
         drawing.rectangle(x, y - 9, 11, 11, colour)
@@ -146,7 +144,7 @@ def _legend(drawing: svg.Drawing, colours: dict[str, str], y: float) -> None:
 def _legend_lines(colours: dict[str, str]) -> int:
     x, lines = LEFT, 1
     for name in colours:
-        width = svg.text_width(_short(name), 11)
+        width = svg.text_width(svg.shortened(name, LONGEST_NAME), 11)
         if x > LEFT and x + 16 + width > WIDTH - RIGHT:
             x, lines = LEFT, lines + 1
         x += 15 + width + 18

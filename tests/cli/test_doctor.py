@@ -18,7 +18,7 @@ from typing import Any
 import child_jobs
 import harness
 import pytest
-from awaken import conformance, conformance_page, doctor, jobs, native_cache, placement
+from awaken import conformance, conformance_page, jobs, native_cache, placement, transport
 from shapes import NUMBER, check
 
 Find = Callable[[str], harness.Mpi]
@@ -431,13 +431,13 @@ def test_srun_is_taken_inside_an_allocation_without_mpiexec(tmp_path: Path) -> N
 
 
 def test_transport_is_judged_by_speed() -> None:
-    assert doctor.judge(380, 390, 50)[0] == "direct"
-    assert doctor.judge(49, 390, 50)[0] == "staged"
-    assert doctor.judge(26, 390, 50)[0] == "staged"
+    assert transport.judge(380, 390, 50)[0] == "direct"
+    assert transport.judge(49, 390, 50)[0] == "staged"
+    assert transport.judge(26, 390, 50)[0] == "staged"
     # A slow direct way looks the same as a slow one through the host.
-    assert doctor.judge(8, 390, 50)[0] == "unknown"
-    assert doctor.judge(24, 26, 25)[0] == "unknown"
-    assert doctor.judge(24, None, 25)[0] == "unknown"
+    assert transport.judge(8, 390, 50)[0] == "unknown"
+    assert transport.judge(24, 26, 25)[0] == "unknown"
+    assert transport.judge(24, None, 25)[0] == "unknown"
 
 
 def test_the_cache_keeps_one_answer_per_library_and_vendor(tmp_path: Path) -> None:

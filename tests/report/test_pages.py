@@ -174,6 +174,14 @@ def test_direct_is_judged_by_speed_where_no_path_is_told(tmp_path: Path) -> None
         assert findings.direct(from_files([str(tmp_path / "a.json")], "").documents).verdict == verdict
 
 
+def test_speed_tells_nothing_where_a_raw_copy_is_no_faster_than_staging(tmp_path: Path) -> None:
+    for raw, staged, verdict in ((100.0, 140.0, "neutral"), (100.0, 160.0, "good")):
+        rows = {"awaken": 120.0, "raw": raw, "staged": staged}
+        contenders = [logs.contender(name, [logs.measurement(1 << 20, time)]) for name, time in rows.items()]
+        (tmp_path / "a.json").write_text(json.dumps(logs.bench("latency", contenders)))
+        assert findings.direct(from_files([str(tmp_path / "a.json")], "").documents).verdict == verdict
+
+
 def test_crossover_names_a_side_only_beyond_the_bands(tmp_path: Path) -> None:
     times = {"awaken": [10.0, 20.0, 40.0], "xccl": [15.0, 20.1, 30.0]}
     contenders = [

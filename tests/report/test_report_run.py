@@ -247,9 +247,12 @@ def test_the_doctor_uses_the_launcher_of_the_others(tmp_path: Path, launcher: st
 
 
 @pytest.mark.parametrize("words", [("--launcher", "mpiexec -n 4"), ("--mpiexec", "mpiexec -n {ranks}", "--ranks", "4")])
-def test_the_launcher_may_name_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str]) -> None:
+def test_the_launcher_may_name_the_ranks(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str]
+) -> None:
     """As for awaken bench, whose launcher names them."""
     monkeypatch.setattr(suite, "native_commands", lambda _program: frozenset({"bench"}))
+    monkeypatch.setenv("PATH", str(installation.launcher.parent))
     options = report.parser().parse_args([*words, "--awaken", str(tmp_path / "awaken")])
     plan, steps = report._plan(options)
     assert plan.launched(2, ("app",)) == ("mpiexec", "-n", "2", "app")
@@ -257,6 +260,27 @@ def test_the_launcher_may_name_the_ranks(tmp_path: Path, monkeypatch: pytest.Mon
     assert commands["latency"][:3] == ("mpiexec", "-n", "2")
     assert commands["allreduce-4"][:3] == ("mpiexec", "-n", "4")
     assert commands["doctor"][commands["doctor"].index("--launcher") + 1] == "mpiexec"
+
+
+def test_the_launcher_is_that_which_the_doctor_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another MPI's would start each rank as a job of its own."""
+    monkeypatch.setattr(suite, "native_commands", lambda _program: frozenset({"bench"}))
+    for folder in ("path", "package", "mpi"):
+        launcher = tmp_path / folder / "bin" / "mpiexec"
+        launcher.parent.mkdir(parents=True)
+        launcher.write_text("#!/bin/sh\n")
+        launcher.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
+    monkeypatch.delenv("AWAKEN_MPI", raising=False)
+
+    def found(awaken: str) -> str:
+        plan, _ = report._plan(report.parser().parse_args(["--awaken", str(tmp_path / awaken / "bin" / "awaken")]))
+        return str(Path(plan.launcher[0]).relative_to(tmp_path))
+
+    assert found("elsewhere") == "path/bin/mpiexec"
+    assert found("package") == "package/bin/mpiexec"
+    monkeypatch.setenv("AWAKEN_MPI", str(tmp_path / "mpi" / "lib" / "libmpi.so.12"))
+    assert found("package") == "mpi/bin/mpiexec"
 
 
 def test_two_runs_do_not_measure_into_one_folder(installation: Installation) -> None:
@@ -466,6 +490,7 @@ def test_words_of_the_user_send_no_commands_to_the_terminal(tmp_path: Path) -> N
         (["--time-limit", "0"], "above 0"),
         (["--time-limit", "inf"], "at most 1000000"),
         (["--launcher", "'"], "write it as for a shell"),
+        (["--launcher", "no-such-launcher"], "there is no program 'no-such-launcher'"),
         (["--apps", "missing"], "no such folder"),
         (["--folder", "awaken"], "cannot be used"),
     ],
