@@ -405,7 +405,9 @@ def test_nodes_and_columns(mpi: str, emulate: str, ranks: int, columns: int, fil
         ranks=ranks,
         emulate=emulate,
     )
-    assert f"through host memory : chunks of 64 KiB, {columns} inter-node communicators" in outcome.report["collectives"]
+    assert (
+        f"through host memory : chunks of 64 KiB, {columns} inter-node communicators" in outcome.report["collectives"]
+    )
     assert outcome.functions("pipelined")
 
 
