@@ -274,6 +274,6 @@ def test_every_setting_and_figure_is_documented() -> None:
             words = re.search(rf"^{name} = (.* \| .*)$", text, re.MULTILINE)
             if words is not None:
                 assert set(words[1].split(" | ")) == set(row["values"].replace("`", "").split(", ")), name
-    assert "AWAKEN_TEST" not in settings
+    assert "| `AWAKEN_TEST" not in settings
     documented = re.findall(r"^\| `(\w+)` \|", tuning, re.MULTILINE)
     assert set(documented) == {name for name in listed if not name.startswith("AWAKEN")}
