@@ -14,9 +14,9 @@ using ipc::Route;
 namespace {
 
 /// Receives up to this size get a bounce buffer in pinned memory, so that the CPU need not copy a plain message again.
-constexpr std::int64_t kPinnedLanding = 64 << 10;
+constexpr std::int64_t kPinnedBounce = 64 << 10;
 /// From another node larger messages come plain, too.
-constexpr std::int64_t kPinnedLandingFromElsewhere = 256 << 10;
+constexpr std::int64_t kPinnedBounceFromElsewhere = 256 << 10;
 /// How long, and at least how many times, a probe looks for what a sender on another node has announced. The sender
 /// announces a message before it sends it, so the probe usually finds the announcement at once. Two messages have none:
 /// one that was sent past the layer (by a tool that calls the MPI itself), and one sent when all ids were in use. Time
@@ -400,9 +400,9 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
     _receiving = Receiving::bounce_buffer;
     const std::int64_t bytes = std::max(_capacity, kHeader);
     // Large buffers leave half of the pool to operations under way.
-    const bool from_afar = from_elsewhere && bytes <= kPinnedLandingFromElsewhere &&
+    const bool from_afar = from_elsewhere && bytes <= kPinnedBounceFromElsewhere &&
                            owner.pool.spare_bytes() > owner.pool.limit_bytes() / 2;
-    if (bytes <= kPinnedLanding || from_afar) {
+    if (bytes <= kPinnedBounce || from_afar) {
         _block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(bytes));
         _landed = _block.data();
     } else {

@@ -13,8 +13,8 @@ namespace awaken::transfer {
 
 namespace {
 
-constexpr std::size_t kSmallestLanding = std::size_t{64} << 10;
-constexpr std::size_t kLargestLanding = ~(~std::size_t{0} >> 1);  // power of two
+constexpr std::size_t kSmallestBounceBuffer = std::size_t{64} << 10;
+constexpr std::size_t kLargestBounceBuffer = ~(~std::size_t{0} >> 1);  // power of two
 /// Written memory up to this size stays with a free region.
 constexpr std::size_t kKept = std::size_t{256} << 10;
 /// The most free regions of one size that are kept: as many as a program has under way that posts its receives in
@@ -52,8 +52,9 @@ BounceBufferPool::~BounceBufferPool() {
 
 BounceBuffer BounceBufferPool::acquire(const std::size_t bytes) {
     // The system refuses a size that no power of two holds, like any other size that is too large.
-    const std::size_t capacity =
-        bytes > kLargestLanding ? bytes : std::bit_ceil(bytes < kSmallestLanding ? kSmallestLanding : bytes);
+    const std::size_t capacity = bytes > kLargestBounceBuffer
+                                     ? bytes
+                                     : std::bit_ceil(bytes < kSmallestBounceBuffer ? kSmallestBounceBuffer : bytes);
     BounceBuffer bounce_buffer;
     bounce_buffer._capacity = capacity;
     {

@@ -49,7 +49,7 @@ constexpr std::size_t kTogetherBytes = std::size_t{1} << 20;
 /// The most copies that are held back.
 constexpr std::size_t kHeld = 64;
 /// At most this many large copies of different peers overlap. A GPU has few copy engines for one direction.
-constexpr unsigned kLargeLanes = 4;
+constexpr unsigned kLargeStreams = 4;
 /// Pinned blocks of a copy from or to ordinary host memory.
 constexpr std::size_t kBlocks = 4;
 /// Blocks of a long copy are not smaller: each costs a launch and an event.
@@ -555,7 +555,7 @@ struct DeviceCopies::State::Device {
     const int number;
     Device* next = nullptr;
     /// The small copy stream, and the large ones.
-    std::array<std::atomic<CopyStream*>, 1 + kLargeLanes> current{};
+    std::array<std::atomic<CopyStream*>, 1 + kLargeStreams> current{};
     std::vector<std::unique_ptr<CopyStream>> copy_streams;  ///< these and broken ones; under State::mutex
     std::atomic<Kernel> kernel_state{Kernel::unknown};
     gpu::ModuleHandle module;  ///< these three are valid in state ready
@@ -602,7 +602,7 @@ DeviceCopies::State::Device& DeviceCopies::State::device(const int wanted) {
 
 DeviceCopies::State::CopyStream& DeviceCopies::State::copy_stream(Device& on, const std::size_t bytes,
                                                                   const unsigned number) {
-    std::atomic<CopyStream*>& slot = on.current[bytes < kSmallCopyBytes ? 0 : 1 + number % kLargeLanes];
+    std::atomic<CopyStream*>& slot = on.current[bytes < kSmallCopyBytes ? 0 : 1 + number % kLargeStreams];
     CopyStream* copy_stream = slot.load(std::memory_order_acquire);
     if (copy_stream != nullptr && !copy_stream->broken()) {
         return *copy_stream;
