@@ -93,6 +93,9 @@ target_compile_options(awaken_defaults INTERFACE
     # GCC 12 sees copies that overlap or leave their object in its own std::string, where there are none.
     $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>
     $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-array-bounds>)
+if(AWAKEN_STEP_PROBE)
+    target_compile_definitions(awaken_defaults INTERFACE AWAKEN_STEP_PROBE)
+endif()
 if(AWAKEN_SANITIZE STREQUAL "address")
     set(_awaken_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=undefined)
 elseif(AWAKEN_SANITIZE STREQUAL "thread")

@@ -27,6 +27,7 @@
 #include <thread>
 
 #include "base/own_thread.h"
+#include "base/step_probe.h"
 #include "gpu/dynamic_library.h"
 #include "gpu/gpu.h"
 #include "gpu/identity_table.h"
@@ -510,6 +511,7 @@ class Cuda final : public VendorRuntime {
     // ---- pointers ---------------------------------------------------------------------------------------------------
 
     void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept override {
+        AWAKEN_STEP("cuda: classify");
         bool ours = false;
         for (std::size_t i = 0; i < pointers.size(); ++i) {
             infos[i] = classify_one(pointers[i]);
@@ -757,12 +759,14 @@ class Cuda final : public VendorRuntime {
     }
 
     Status record_event(EventHandle event, StreamHandle stream) noexcept override {
+        AWAKEN_STEP("cuda: record event");
         return in_context(Current(*this, stream.device), [&]() -> Status {
             return outcome(_driver.event_record(event.value, stream.value), "cuEventRecord");
         });
     }
 
     Status query_event(EventHandle event, bool& done) noexcept override {
+        AWAKEN_STEP("cuda: query event");
         return in_context(Current(*this, event.device),
                           [&]() -> Status { return answer(_driver.event_query(event.value), "cuEventQuery", done); });
     }
@@ -776,6 +780,7 @@ class Cuda final : public VendorRuntime {
     // ---- copies -----------------------------------------------------------------------------------------------------
 
     Status copy(void* destination, const void* source, std::size_t bytes, StreamHandle stream) noexcept override {
+        AWAKEN_STEP("cuda: copy");
         if (bytes == 0) {
             return {};
         }
@@ -786,6 +791,7 @@ class Cuda final : public VendorRuntime {
     }
 
     Status copy_batch(std::span<const Copy1D> copies, StreamHandle stream) noexcept override {
+        AWAKEN_STEP("cuda: copy batch");
         const bool possible = _driver.copy_batch_v2 != nullptr || _driver.copy_batch != nullptr;
         if (!possible || copies.size() < 2 || _batches_refused.load(std::memory_order_relaxed)) {
             return Runtime::copy_batch(copies, stream);
