@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "loader/abi.h"
 
 namespace awaken::bench {
 namespace fs = std::filesystem;
@@ -109,26 +110,6 @@ Launcher find_launcher() {
     return launcher;
 }
 
-std::string library_version(void* const handle) {
-    using GetLibraryVersion = int (*)(char*, int*);
-    const auto get = reinterpret_cast<GetLibraryVersion>(dlsym(handle, "PMPI_Get_library_version"));
-    if (get == nullptr) {
-        return "(no MPI_Get_library_version)";
-    }
-    // MPI_MAX_LIBRARY_VERSION_STRING is 8192 in MPICH and in the MPI-5 ABI, 256 in Open MPI.
-    std::array<char, 16384> text{};
-    int length = 0;
-    get(text.data(), &length);
-    std::string line;
-    for (const char* c = text.data(); *c != '\0' && *c != '\n'; ++c) {
-        const char plain = *c == '\t' ? ' ' : *c;
-        if (plain != ' ' || (!line.empty() && line.back() != ' ')) {
-            line += plain;
-        }
-    }
-    return line;
-}
-
 std::string path_of(void* const handle) {
     link_map* map = nullptr;
     if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr || map->l_name == nullptr) {
@@ -137,35 +118,35 @@ std::string path_of(void* const handle) {
     return map->l_name;
 }
 
-/// The rules of src/loader/loader.cpp, which must come to the same answer.
-std::string recognise_abi(void* const handle, const std::string& path, const std::string& version) {
-    const auto has = [handle](const char* const symbol) { return dlsym(handle, symbol) != nullptr; };
-    if (has("ompi_mpi_comm_world")) {
-        return "openmpi";
+/// The name of the benchmarks' module for the library.
+std::string module_of(void* const handle, const std::string& path, const std::string& version) {
+    const std::optional<loader::Abi> abi = loader::recognise_abi(handle, path, version);
+    if (!abi) {
+        throw Error(
+            "the MPI library " + path + " (" + version + ") is of no known ABI (MPICH, Open MPI from 3 on, MPI-5)",
+            "name another one with AWAKEN_MPI=/path/to/libmpi.so");
     }
-    if (fs::path(path).filename().native().starts_with("libmpi_abi") ||
-        (has("MPI_Abi_get_version") && !has("MPI_F_STATUS_IGNORE"))) {
-        return "mpi5";
-    }
-    for (const char* const word : {"MPICH", "MVAPICH", "Intel(R) MPI", "CRAY", "ParaStation"}) {
-        if (version.find(word) != std::string::npos) {
+    switch (*abi) {
+        case loader::Abi::mpich:
             return "mpich";
-        }
+        case loader::Abi::openmpi:
+            return "openmpi";
+        case loader::Abi::mpi5:
+            break;
     }
-    throw Error("the MPI library " + path + " (" + version + ") is of no known ABI (MPICH, Open MPI, MPI-5)",
-                "name another one with AWAKEN_MPI=/path/to/libmpi.so");
+    return "mpi5";
 }
 
 FoundMpi describe(void* const handle) {
     FoundMpi found;
     found.handle = handle;
     found.path = path_of(handle);
-    if (dlsym(handle, "MPI_Init") == nullptr || dlsym(handle, "PMPI_Send") == nullptr) {
+    if (!loader::is_mpi_library(handle)) {
         throw Error(found.path + " is not an MPI library: it defines no MPI_Init and PMPI_Send",
                     "give AWAKEN_MPI the path of a shared MPI library");
     }
-    found.version = library_version(handle);
-    found.abi = recognise_abi(handle, found.path, found.version);
+    found.version = loader::library_version(handle);
+    found.abi = module_of(handle, found.path, found.version);
     return found;
 }
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -81,32 +82,6 @@ bool defines(void* handle, const LoadedObject& object, const char* symbol) noexc
     return address != nullptr && object.contains(address);
 }
 
-std::string library_version(void* handle) {
-    using GetLibraryVersion = int (*)(char*, int*);
-    const auto get = reinterpret_cast<GetLibraryVersion>(dlsym(handle, "PMPI_Get_library_version"));
-    if (get == nullptr) {
-        return "(no MPI_Get_library_version)";
-    }
-    // MPI_MAX_LIBRARY_VERSION_STRING is 8192 in MPICH and in the MPI-5 ABI, 256 in Open MPI.
-    std::array<char, 16384> text{};
-    int length = 0;
-    get(text.data(), &length);
-    // Some versions are one line. MPICH's is a page with lines such as "MPICH Version:      5.0.2".
-    std::string line(text.data(), strcspn(text.data(), "\n"));
-    for (char& c : line) {
-        if (c == '\t') {
-            c = ' ';
-        }
-    }
-    std::string tidy;
-    for (const char c : line) {
-        if (c != ' ' || tidy.empty() || tidy.back() != ' ') {
-            tidy += c;
-        }
-    }
-    return tidy;
-}
-
 std::string known_abis() {
     std::string text;
     for (const Abi abi : core::available()) {
@@ -116,31 +91,14 @@ std::string known_abis() {
 }
 
 Abi recognise(void* handle, const LoadedObject& object, const std::string& version) {
-    const auto has = [&](const char* symbol) { return dlsym(handle, symbol) != nullptr; };
-    // Comes first: Open MPI 6 has a library for this ABI as well, and both of its libraries lead to the old symbols.
-    if (strncmp(base_name(object.path), "libmpi_abi", 10) == 0) {
-        return Abi::mpi5;
+    const std::optional<Abi> abi = recognise_abi(handle, object.path, version);
+    if (!abi) {
+        throw Error("the MPI library " + object.path + " (" + version + ") is of no ABI that Awaken knows (" +
+                        known_abis() + ")",
+                    "use an MPI with one of these ABIs (Open MPI from 3 on), build Awaken with -DAWAKEN_MPI=<its "
+                    "prefix>, or set AWAKEN=off");
     }
-    if (has("ompi_mpi_comm_world")) {
-        // The interface number 40 stands for Open MPI 3 to 5, which have kept their ABI.
-        int major = 0;
-        if (sscanf(version.c_str(), "Open MPI v%d", &major) == 1 && major < 3) {
-            throw Error("this program uses " + version + ", whose ABI is not known here",
-                        "use Open MPI 3 or later, or build Awaken with -DAWAKEN_MPI=<its prefix>");
-        }
-        return Abi::openmpi;
-    }
-    if (has("MPI_Abi_get_version") && !has("MPI_F_STATUS_IGNORE")) {
-        return Abi::mpi5;
-    }
-    for (const char* const word : {"MPICH", "MVAPICH", "Intel(R) MPI", "CRAY", "ParaStation"}) {
-        if (version.find(word) != std::string::npos) {
-            return Abi::mpich;
-        }
-    }
-    throw Error(
-        "the MPI library " + object.path + " (" + version + ") is of no ABI that Awaken knows (" + known_abis() + ")",
-        "use an MPI with one of these ABIs, build Awaken with -DAWAKEN_MPI=<its prefix>, or set AWAKEN=off");
+    return *abi;
 }
 
 /// True when the object of `caller` lists `soname` as needed.
@@ -350,18 +308,6 @@ void* absent(const Abi abi, const char* const name) noexcept {
 }
 
 }  // namespace
-
-const char* to_string(const Abi abi) noexcept {
-    switch (abi) {
-        case Abi::mpich:
-            return "MPICH";
-        case Abi::openmpi:
-            return "Open MPI";
-        case Abi::mpi5:
-            return "MPI-5";
-    }
-    return "unknown";
-}
 
 const char* name_of(const Function function) noexcept {
     return kNames[static_cast<std::size_t>(function)];

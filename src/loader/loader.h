@@ -9,10 +9,9 @@
 #include <cstdint>
 #include <string>
 
-namespace awaken::loader {
+#include "loader/abi.h"
 
-enum class Abi : std::uint8_t { mpich, openmpi, mpi5 };
-[[nodiscard]] const char* to_string(Abi abi) noexcept;
+namespace awaken::loader {
 
 /// The exported functions of all ABIs together, numbered as in functions.inc.
 enum class Function : std::uint16_t {
