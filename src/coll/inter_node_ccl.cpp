@@ -1,7 +1,5 @@
 #include "coll/inter_node_ccl.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -12,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/backoff.h"
 #include "base/error.h"
 #include "base/own_thread.h"
-#include "base/relax.h"
 #include "call/layer.h"
 #include "call/progress.h"
 #include "coll/on_node.h"
@@ -45,33 +43,22 @@ class InterNodeCcl::Waiting {
 
     /// True now and then, when it is time for checks that cost more than a look at memory.
     bool turn() {
-        relax();
-        if (++_turns % 16 != 0) {
-            return false;
-        }
-        const Clock::duration passed = Clock::now() - _began;
-        if (passed < kEager) {
+        if (!_backoff.turn()) {
             return false;
         }
         // Others may be waiting for operations that this process has started before.
         progress_mpi(_owner.channel() != MPI_COMM_NULL ? _owner.channel() : _owner._communicator, _owner._rank,
-                     _owner._size, _turns);
+                     _owner._size, _backoff.turns());
         layer().requests.advance_progress_ops();
-        if (passed < kAwake) {
-            sched_yield();
-        } else {
-            std::this_thread::sleep_for(kNap);
-        }
+        _backoff.pause();
         return true;
     }
     [[nodiscard]] bool too_long() const { return Clock::now() - _began > kLongestWait; }
 
   private:
-    static constexpr std::chrono::microseconds kEager{20}, kNap{20};
-    static constexpr std::chrono::milliseconds kAwake{5};
     const InterNodeCcl& _owner;
     const Clock::time_point _began = Clock::now();
-    unsigned _turns = 0;
+    Backoff _backoff;
 };
 
 InterNodeCcl::~InterNodeCcl() {

@@ -1,13 +1,10 @@
 #include "coll/on_node.h"
 
-#include <sched.h>
-
 #include <chrono>
 #include <mutex>
 #include <optional>
-#include <thread>
 
-#include "base/relax.h"
+#include "base/backoff.h"
 #include "call/held_type.h"
 #include "call/progress.h"
 #include "mpi/kernel_code.h"
@@ -15,12 +12,6 @@
 namespace awaken::AWAKEN_ABI {
 
 namespace {
-
-/// How long a waiting rank only looks at memory, before it also lets the MPI and other threads go on.
-constexpr std::chrono::microseconds kEager{20};
-/// After that time it also sleeps: if there are more ranks than cores, those that it waits for need a core.
-constexpr std::chrono::milliseconds kAwake{5};
-constexpr std::chrono::microseconds kNap{20};
 
 report::Path path_of(const coll::CollectiveOp& collective) noexcept {
     return collective.copied()                              ? report::Path::copied
@@ -621,30 +612,19 @@ std::unique_ptr<coll::CollectiveOp> OnNode::finished_operation() {
     Layer& owner = layer();
     owner.fault_tolerance.refuse_revoked(_communicator);
     std::unique_ptr<coll::CollectiveOp> collective = _node_comm->begin(arguments);
-    std::chrono::steady_clock::time_point began{};
-    for (unsigned turn = 0; !collective->advance(); ++turn) {
-        relax();
-        if (turn % 16 != 15) {
+    for (Backoff backoff; !collective->advance();) {
+        if (!backoff.turn()) {
             continue;
         }
-        const auto now = std::chrono::steady_clock::now();
-        if (began == std::chrono::steady_clock::time_point{}) {
-            began = now;
-        } else if (now - began > kEager) {
-            // Others may come later because they wait for operations that this process has started. A call of the MPI
-            // keeps these going, too.
-            progress_mpi(_communicator, rank(), size(), turn);
-            owner.requests.advance_progress_ops();
-            if (owner.fault_tolerance.is_revoked(_communicator)) {
-                collective->revoke();
-                throw FaultTolerance::revocation();
-            }
-            if (now - began < kAwake) {
-                sched_yield();
-            } else {
-                std::this_thread::sleep_for(kNap);
-            }
+        // Others may come later because they wait for operations that this process has started. A call of the MPI keeps
+        // these going, too.
+        progress_mpi(_communicator, rank(), size(), backoff.turns());
+        owner.requests.advance_progress_ops();
+        if (owner.fault_tolerance.is_revoked(_communicator)) {
+            collective->revoke();
+            throw FaultTolerance::revocation();
         }
+        backoff.pause();
     }
     return collective;
 }

@@ -1,7 +1,5 @@
 #include "transfer/copier.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,7 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/relax.h"
+#include "gpu/wait.h"
 #include "trace/trace.h"
 
 // How a layout is moved
@@ -58,22 +56,19 @@ constexpr std::size_t kGroupPieces = 16384;
 constexpr std::size_t kClassifyBatch = 128;
 /// The smallest page of any supported system.
 constexpr std::uintptr_t kPageBytes = 4096;
-/// Queries before a waiting thread offers its core to others: enough for a small copy, not for a large one.
-constexpr int kSpins = 64;
-
-class Backoff {
-  public:
-    void pause() noexcept {
-        if (++_count <= kSpins) {
-            relax();
-        } else {
-            sched_yield();
-        }
-    }
-
-  private:
-    int _count = 0;
-};
+/// Asks until the answer is "done" or a failure.
+template <typename Query>
+gpu::Status until_over(const Query& query) noexcept {
+    gpu::Status status;
+    static_cast<void>(gpu::poll_until_over(
+        [&] {
+            bool done = false;
+            status = query(done);
+            return done || !status.ok() ? 1 : 0;
+        },
+        0));
+    return status;
+}
 
 std::byte* at(const std::uintptr_t address) noexcept {
     return reinterpret_cast<std::byte*>(address);
@@ -414,18 +409,10 @@ class Copier::State::Session {
 
   private:
     gpu::Status poll_event(CopyStream& copy_stream, const std::size_t event) noexcept {
-        Backoff backoff;
-        for (bool done = false;;) {
-            const gpu::Status status = _runtime.query_event(copy_stream.events[event], done);
-            if (!status.ok()) {
-                copy_stream.broken = true;
-                return status;
-            }
-            if (done) {
-                return status;
-            }
-            backoff.pause();
-        }
+        const gpu::Status status =
+            until_over([&](bool& done) { return _runtime.query_event(copy_stream.events[event], done); });
+        copy_stream.broken = copy_stream.broken || !status.ok();
+        return status;
     }
 
     gpu::Status drain(CopyStream& copy_stream) noexcept {
@@ -443,18 +430,10 @@ class Copier::State::Session {
             // Events say nothing certain any more, but accepted copies may still be running. So ask the stream. When
             // that fails as well, the device has stopped working on it, or the driver is gone.
             copy_stream.broken = true;
-            Backoff backoff;
-            for (bool done = false; !done;) {
-                const gpu::Status stream_status = _runtime.query_stream(copy_stream.stream, done);
-                if (!stream_status.ok()) {
-                    if (status.ok()) {
-                        status = stream_status;
-                    }
-                    break;
-                }
-                if (!done) {
-                    backoff.pause();
-                }
+            const gpu::Status over =
+                until_over([&](bool& done) { return _runtime.query_stream(copy_stream.stream, done); });
+            if (status.ok()) {
+                status = over;
             }
         }
         copy_stream.pending = false;

@@ -1,14 +1,11 @@
 #include "rma/device/exposure.h"
 
-#include <sched.h>
-
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/error.h"
-#include "base/relax.h"
 #include "base/round_up.h"
 
 namespace awaken::rma {
@@ -18,11 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLine = 128;
-/// How long a waiting member only looks at memory.
-constexpr std::chrono::microseconds kEager{20};
-/// After that time it also sleeps: if there are more ranks than cores, those that it waits for need a core.
-constexpr std::chrono::milliseconds kAwake{5};
-constexpr std::chrono::microseconds kNap{20};
 /// How often a waiting member asks whether another process lives, since that costs a system call.
 constexpr std::chrono::milliseconds kBetweenLooks{10};
 
@@ -59,23 +51,14 @@ class Exposure::Patience {
 
     /// Called once in each loop. True when it is time to look whether the others are alive.
     [[nodiscard]] bool turn() {
-        relax();
-        if (++_turns % 16 != 0) {
-            return false;
-        }
-        const Clock::time_point now = Clock::now();
-        if (_began == Clock::time_point{}) {
-            _began = _looked = now;
-            return false;
-        }
-        if (now - _began <= kEager) {
+        if (!_backoff.turn()) {
             return false;
         }
         _idle();
-        if (now - _began < kAwake) {
-            sched_yield();
-        } else {
-            std::this_thread::sleep_for(kNap);
+        _backoff.pause();
+        const Clock::time_point now = _backoff.now();
+        if (_looked == Clock::time_point{}) {
+            _looked = now;
         }
         if (now - _looked < kBetweenLooks) {
             return false;
@@ -86,8 +69,8 @@ class Exposure::Patience {
 
   private:
     const Idle& _idle;
-    unsigned _turns = 0;
-    Clock::time_point _began{}, _looked{};
+    Backoff _backoff;
+    Clock::time_point _looked{};
 };
 
 Exposure::Exposure(node::Segment& segment, std::vector<int> processes, const int own, Idle idle)
