@@ -22,7 +22,7 @@ CHUNK = 4096
 TWO_NODES: Mapping[str, str] = {
     "AWAKEN_TEST_NODES": "2",
     "tune network_bytes": "2K",
-    "tune network_chunk_bytes": str(CHUNK),
+    "tune network_fragment_bytes": str(CHUNK),
 }
 
 # So little pinned memory that a few messages of message_windows.cpp fill it.
@@ -102,7 +102,7 @@ def check(
     report = folder / "report.json"
     environment = {**settings, "AWAKEN_REPORT": str(report)}
     if name == "completion":  # whose messages are larger: as many parts as elsewhere
-        environment["tune network_chunk_bytes"] = str(4 * CHUNK)
+        environment["tune network_fragment_bytes"] = str(4 * CHUNK)
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
@@ -174,7 +174,7 @@ def test_a_complete_message_needs_no_more_of_its_sender(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     """The sender waits for a receiver that is only late, however late, and may then do without MPI."""
-    settings = {**TWO_NODES, "tune network_bytes": "64K", "tune network_chunk_bytes": str(part)}
+    settings = {**TWO_NODES, "tune network_bytes": "64K", "tune network_fragment_bytes": str(part)}
     arguments = ("--mix=device", *cases, f"--chunk-bytes={part}")
     case: Case = (mpi, emulate, "message_windows", 2, arguments)
     calls = check(case, rank_program(mpi, "message_windows"), mpi_named(mpi), tmp_path, harness.HANG_S, settings)

@@ -286,7 +286,7 @@ def test_between_nodes(mpi: str, emulate: str, ranks: int, nodes: int, filter: s
     assert pipelined >= CUT_WITH_BLOCKS.get(filter, set()) and pipelined, outcome.calls
 
 
-IN_MESSAGES = {**CHUNKS, "tune network_bytes": "1K", "tune network_chunk_bytes": "4K"}
+IN_MESSAGES = {**CHUNKS, "tune network_bytes": "1K", "tune network_fragment_bytes": "4K"}
 
 
 @pytest.mark.parametrize(

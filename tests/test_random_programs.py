@@ -40,7 +40,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "nodes": {
         "AWAKEN_TEST_NODES": "2",
         "tune network_bytes": "64",
-        "tune network_chunk_bytes": "4K",
+        "tune network_fragment_bytes": "4K",
     },
     "kernel": {"AWAKEN_TEST_COPY": "kernel"},
     "in_bursts": {"tune send_burst_us": "1000"},

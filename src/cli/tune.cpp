@@ -298,7 +298,7 @@ std::vector<TunedFigure> measure(gpu::Runtime& runtime, const Effort& effort) {
     const auto network = measure_chunks(runtime, kDevice, tuning.network_window, effort);
     print_chunks(tuning.network_window, network);
     figures.push_back(
-        choose_chunk("network_chunk_bytes", &Tuning::network_chunk_bytes, tuning.network_window, network));
+        choose_chunk("network_fragment_bytes", &Tuning::network_fragment_bytes, tuning.network_window, network));
 
     CopyComparison copies = measure_copies(runtime, kDevice, kDevice, effort);
     std::string where = "within a GPU";

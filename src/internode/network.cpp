@@ -517,7 +517,7 @@ void Network::use(gpu::Runtime& runtime, const transfer::Tuning& tuning, transfe
     }
     _runtime = &runtime;
     _tuning = tuning;
-    _tuning.network_chunk_bytes = std::min(_tuning.network_chunk_bytes, kMostFragmentBytes);
+    _tuning.network_fragment_bytes = std::min(_tuning.network_fragment_bytes, kMostFragmentBytes);
     _copies = std::make_unique<DeviceCopies>(runtime, _pool, _tuning, CopyEngine::engine, &packer);
     _passes_through.store(mpi_takes_device_memory, std::memory_order_release);
     _has_gpu.store(true, std::memory_order_release);
@@ -880,7 +880,7 @@ std::shared_ptr<PipelinedSend> Network::start_send(const int peer, const void* c
         if (!sending.ready) {
             return nullptr;
         }
-        send = make(peer, buffer, info, bytes, _tuning.network_chunk_bytes, std::move(typed));
+        send = make(peer, buffer, info, bytes, _tuning.network_fragment_bytes, std::move(typed));
     }
     if (send != nullptr) {
         try {

@@ -84,6 +84,7 @@ class DeviceCopies {
     [[nodiscard]] std::string kernel_refusal() const;
 
   private:
+    struct Kernels;
     struct State;
     struct Work;
     std::unique_ptr<State> _state;

@@ -45,10 +45,12 @@ struct Tuning {
     /// Between nodes, messages from `network_bytes` on travel in fragments. `network_window` of them are under way from
     /// one process to another.
     std::size_t network_bytes = std::size_t{256} << 10;
-    std::size_t network_chunk_bytes = std::size_t{2} << 20;
+    std::size_t network_fragment_bytes = std::size_t{2} << 20;
     std::size_t network_window = 4;
     /// A kernel does device-to-device copies up to this size, where the choice is ours. 0: never.
     std::size_t kernel_copy_bytes = 0;
+    /// From this number of small copies that start together on, one kernel does all of them. 0: never.
+    std::size_t kernel_batch_copies = 8;
     /// The CPU copies messages up to this size where it can reach device memory.
     std::size_t cpu_copy_bytes = std::size_t{4} << 10;
     /// Collectives on one node: the most blocks of a kernel, and the work that is worth a block. More blocks are faster

@@ -13,7 +13,7 @@ import harness
 import pytest
 
 MODEL = "Awaken emulated GPU (CUDA)"
-MEASURED = ("small_watch_us", "ring_chunk_bytes", "network_chunk_bytes", "kernel_copy_bytes")
+MEASURED = ("small_watch_us", "ring_chunk_bytes", "network_fragment_bytes", "kernel_copy_bytes")
 
 
 @dataclass(frozen=True)

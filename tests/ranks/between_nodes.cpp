@@ -1,7 +1,7 @@
 // Messages between processes of different nodes, of sizes at which a layer over MPI may cut them into parts, among
 // messages to processes of the own node and to itself.
 //
-// The sizes are those of the parts as the settings say (network_chunk_bytes), so that small messages have
+// The sizes are those of the parts as the settings say (network_fragment_bytes), so that small messages have
 // many of them. On one machine, AWAKEN_TEST_NODES makes several nodes. Which ranks are on which is the launcher's
 // choice, and the test's to know.
 //

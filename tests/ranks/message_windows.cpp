@@ -4,7 +4,7 @@
 // In most cases the sender starts a window of messages and then waits for something that comes only when the receiver
 // has all of them: in each function that may wait. The receiver takes them in whatever order, and only then does its
 // part. Messages are many times as large as what may be under way at once when the chunks are those of the tests
-// (network_chunk_bytes) and AWAKEN_PINNED_POOL is small.
+// (network_fragment_bytes) and AWAKEN_PINNED_POOL is small.
 //
 //     --chunk-bytes=N    size of the parts
 //     --distance=N       between a rank and its partner in another node: a power of two

@@ -147,6 +147,62 @@ TEST_F(EmulatedCopies, AutomaticTakesTheKernelUpToTheMeasuredSize) {
     EXPECT_EQ(gpu.launches, 2) << "too long, host memory, memory of a device that may be out of reach";
 }
 
+TEST_F(EmulatedCopies, OneKernelDoesManySmallCopiesThatStartTogether) {
+    constexpr std::size_t kCopies = 30, kRoom = 8000;
+    Buffer source(gpu, Place::mapped, kCopies * kRoom), destination(gpu, Place::device, kCopies * kRoom);
+    const Bytes content = random_bytes(random, kCopies * kRoom);
+    source.write(content);
+    const auto check = [&](DeviceCopies& copies, const std::size_t count, const int launches) {
+        Bytes expected = random_bytes(random, kCopies * kRoom);
+        destination.write(expected);
+        const int before = gpu.launches;
+        std::vector<DeviceCopies::Copy> started;
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t to = i * kRoom + random() % 17, from = i * kRoom + random() % 17;
+            const std::size_t size = 1 + random() % (kRoom - 17);
+            started.push_back(
+                copies.start(0, 0, destination.end(to), source.end(from), size, DeviceCopies::Start::together));
+            std::copy_n(content.data() + from, size, expected.data() + to);
+        }
+        for (DeviceCopies::Copy& copy : started) {
+            copy.wait();
+        }
+        EXPECT_EQ(gpu.launches, before + launches) << count;
+        EXPECT_TRUE(same(destination.read(), expected.data())) << count;
+    };
+    DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic), engine(gpu, pool, Tuning{}, CopyEngine::engine);
+    check(copies, 7, 0);
+    check(copies, 8, 1);
+    check(copies, kCopies, 1);
+    check(engine, kCopies, 0);
+    Tuning never;
+    never.kernel_batch_copies = 0;
+    DeviceCopies without(gpu, pool, never, CopyEngine::automatic);
+    check(without, kCopies, 0);
+    gpu.refuse_launches = true;
+    check(copies, kCopies, 1);
+}
+
+TEST_F(EmulatedCopies, NoKernelCopiesBeyondAnAllocation) {
+    constexpr std::size_t kSize = 4096;
+    Buffer source(gpu, Place::mapped, 2 * kSize), destination(gpu, Place::device, kSize);
+    DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic);
+    std::vector<DeviceCopies::Copy> started;
+    for (std::size_t i = 0; i < 9; ++i) {
+        const std::size_t size = i == 8 ? 1 + kSize : 8;
+        started.push_back(copies.start(0, 0, destination.end(i == 8 ? 0 : 8 * i), source.end(8 * i), size,
+                                       DeviceCopies::Start::together));
+    }
+    for (DeviceCopies::Copy& copy : started) {
+        try {
+            copy.wait();
+        } catch (const Error&) {
+            EXPECT_EQ(&copy, &started.back()) << "the runtime refuses this one alone";
+        }
+    }
+    EXPECT_EQ(gpu.launches, 0);
+}
+
 TEST_F(EmulatedCopies, KernelsAreLoadedAgainAfterShutDown) {
     Buffer source(gpu, Place::device, 100), destination(gpu, Place::device, 100);
     DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::kernel);

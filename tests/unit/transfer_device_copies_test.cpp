@@ -112,7 +112,7 @@ TEST_F(DeviceCopiesTest, WhatIsHeldBackIsDoneWhenItIsAskedForOrDropped) {
 }
 
 TEST_F(DeviceCopiesTest, ALongCopyIsNotHeldBack) {
-    constexpr std::size_t kSize = (std::size_t{1} << 20) + 1;
+    constexpr std::size_t kSize = (std::size_t{16} << 20) + 1;
     Buffer source(gpu, Place::device, kSize), destination(gpu, Place::device, kSize);
     DeviceCopies::Copy copy = copies.start(0, 0, destination.end(), source.end(), kSize, DeviceCopies::Start::together);
     EXPECT_EQ(gpu.calls("copy"), 1);

@@ -165,7 +165,7 @@ TEST(Tuning, BoundsAreChecked) {
     EXPECT_EQ(refusal("ring_chunk_bytes = 4095"),
               "tuning.conf:1: ring_chunk_bytes=4095 is out of bounds: use 4K to 1G");
     EXPECT_EQ(refusal("ring_chunk_bytes = 4K"), "");
-    EXPECT_NE(refusal("network_chunk_bytes = 2G"), "");
+    EXPECT_NE(refusal("network_fragment_bytes = 2G"), "");
     EXPECT_NE(refusal("ring_chunks = 0"), "");
     EXPECT_NE(refusal("network_window = 0"), "");
     EXPECT_EQ(refusal("", {"AWAKEN_TUNE=rings=0"}), "AWAKEN_TUNE: rings=0 is out of bounds: use 1 to 4096");

@@ -27,10 +27,9 @@ AWAKEN_DEVICE Vector16 source_vector(device_pointer<const Vector16> from, u64 in
     return skipped == 0 ? low : vector_across(low, from[index + 1], skipped);
 }
 
-/// Copies `bytes` bytes together with the other threads in x of the grid; the two sides must not overlap.
-AWAKEN_DEVICE void copy_bytes(device_pointer<u8> target, device_pointer<const u8> source, u64 bytes) {
-    const u64 thread = global_thread();
-    const u64 threads = total_threads();
+/// Copies `bytes` bytes as the one with this number of `threads` threads; the two sides must not overlap.
+AWAKEN_DEVICE void copy_bytes(device_pointer<u8> target, device_pointer<const u8> source, u64 bytes, u64 thread,
+                              u64 threads) {
     // Stores are aligned. So are the loads of a source with another alignment: each of its vectors comes from two
     // loads.
     u64 head = (16 - (address(target) & 15)) & 15;
@@ -64,6 +63,11 @@ AWAKEN_DEVICE void copy_bytes(device_pointer<u8> target, device_pointer<const u8
     for (; i < vectors; i += threads) {
         to[i] = source_vector(from, i, skipped);
     }
+}
+
+/// The same together with the other threads in x of the grid.
+AWAKEN_DEVICE void copy_bytes(device_pointer<u8> target, device_pointer<const u8> source, u64 bytes) {
+    copy_bytes(target, source, bytes, global_thread(), total_threads());
 }
 
 }  // namespace awaken::kernels
