@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/round_up.h"
+#include "base/step_probe.h"
 
 namespace awaken::ipc {
 
@@ -20,6 +21,8 @@ namespace {
 
 /// Adding this many rendezvous sends that wait for their receivers makes the link look through all of them.
 constexpr std::uint32_t kLookEvery = 16;
+/// Receivers get longer messages by a copy of their own (transfer/device_copies.cpp).
+constexpr std::size_t kSmallMessage = std::size_t{64} << 10;
 /// Bounds on the memory of another process that this one keeps mapped and registered.
 constexpr std::size_t kMostKept = std::size_t{1} << 30;
 constexpr std::size_t kMostMappings = 1024;
@@ -212,6 +215,7 @@ void Link::note_once(const std::string& reason) {
 // ---- sending --------------------------------------------------------------------------------------------------------
 
 std::shared_ptr<RendezvousSend> Link::reserve(const int peer, const std::size_t bytes) {
+    AWAKEN_STEP("Isend: reserve");
     static const SlotSet kNone;
     const SlotSet& avoided = _avoided != nullptr ? (*_avoided)[static_cast<std::size_t>(peer)] : kNone;
     auto ticket = _outbox.reserve(avoided);
@@ -234,6 +238,7 @@ std::shared_ptr<RendezvousSend> Link::reserve(const int peer, const std::size_t 
 
 void Link::publish(RendezvousSend& send, const Location& location, const bool is_copy, const std::uint64_t available,
                    const transfer::Strided* const shape) {
+    AWAKEN_STEP("Isend: publish");
     Rts rts{};
     rts.secret = _segment.secret();
     rts.sender = static_cast<std::uint32_t>(_own);
@@ -253,6 +258,7 @@ void Link::publish(RendezvousSend& send, const Location& location, const bool is
 std::shared_ptr<RendezvousSend> Link::start_send(const int peer, void* const buffer, const gpu::PointerInfo& info,
                                                  const std::size_t bytes, const bool detached,
                                                  std::shared_ptr<const transfer::TypedMemory> typed) {
+    AWAKEN_STEP("Isend: start_send");
     if (bytes == 0 || (typed != nullptr && !can_move(*typed, info))) {
         return nullptr;
     }
@@ -334,6 +340,7 @@ bool Link::send_by_cpu(RendezvousSend& send) {
 }
 
 bool Link::send_directly(RendezvousSend& send) {
+    AWAKEN_STEP("Isend: directly");
     if (!send._info.ipc_capable) {
         return false;
     }
@@ -353,7 +360,10 @@ bool Link::send_directly(RendezvousSend& send) {
             static_cast<std::int64_t>(send._typed->origin - reinterpret_cast<std::uintptr_t>(send._buffer));
     }
     Location location;
-    const gpu::Status status = _exports.describe(send._buffer, send._info, location);
+    const gpu::Status status = [&] {
+        AWAKEN_STEP("Isend: describe");
+        return _exports.describe(send._buffer, send._info, location);
+    }();
     if (!status.ok()) {
         note_once("memory that IPC cannot export: " + status.message());
         return false;
@@ -545,6 +555,7 @@ void Link::give_back_ring(const int index) noexcept {
 }
 
 void Link::wait_in_turn(const std::shared_ptr<RendezvousSend>& send) {
+    AWAKEN_STEP("Isend: wait_in_turn");
     const Readiness::Clock::time_point now = Readiness::Clock::now();
     if (!send->is_read_by_its_receiver() || !_readiness->in_burst(now)) {
         send->wait_until_ready();
@@ -559,7 +570,7 @@ void Link::wait_in_turn(const std::shared_ptr<RendezvousSend>& send) {
     }
     send->_not_ready.store(true, std::memory_order_release);
     try {
-        if (_readiness->add(send, mark, now)) {
+        if (_readiness->add(send, mark, send->_bytes > kSmallMessage, now)) {
             _background.take(_readiness);
         }
     } catch (const std::bad_alloc&) {
@@ -571,6 +582,7 @@ void Link::wait_in_turn(const std::shared_ptr<RendezvousSend>& send) {
 }
 
 void Link::retire(std::shared_ptr<RendezvousSend> send) {
+    AWAKEN_STEP("retire");
     if (send->_withdrawn) {
         return;
     }
@@ -590,6 +602,7 @@ void Link::retire(std::shared_ptr<RendezvousSend> send) {
 }
 
 void Link::leave(const std::shared_ptr<RendezvousSend>& send) {
+    AWAKEN_STEP("Isend: leave");
     if (send->_free.load(std::memory_order_acquire)) {
         return;
     }
@@ -724,6 +737,7 @@ std::shared_ptr<RendezvousGet> Link::start_get(const std::byte* const message, c
                                                void* const buffer, const gpu::PointerInfo& info,
                                                const std::size_t capacity,
                                                std::shared_ptr<const transfer::TypedMemory> typed) {
+    AWAKEN_STEP("wait: start_get");
     if (!is_rts(message, length)) {
         return nullptr;
     }

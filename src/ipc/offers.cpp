@@ -6,6 +6,8 @@ namespace awaken::ipc {
 
 namespace {
 
+constexpr std::uint64_t kLastGeneration = ~std::uint64_t{0} >> 8;
+
 constexpr std::uint64_t word_of(const std::uint64_t generation, const OfferState state) noexcept {
     return generation << 8 | static_cast<std::uint64_t>(state);
 }
@@ -84,6 +86,12 @@ void start(transfer::RingControl& ring) noexcept {
 
 }  // namespace
 
+Outbox::Outbox(OfferTable& table) noexcept : _table(table) {
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+        _generations[slot] = generation_of(table.slots[slot].word.load(std::memory_order_acquire));
+    }
+}
+
 std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
     // Takes the lowest free slot, since its RTS is the shortest.
     for (std::uint32_t word = 0; word < _reserved.size(); ++word) {
@@ -100,8 +108,9 @@ std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
             taken = before | never;
             if ((before & bit) == 0) {
                 _in_use.fetch_add(1, std::memory_order_relaxed);
-                const std::uint64_t slot_word = _table.slots[index].word.load(std::memory_order_acquire);
-                return Ticket{index, generation_of(slot_word + word_of(1, OfferState::free))};
+                std::uint64_t& generation = _generations[index];
+                generation = (generation + 1) & kLastGeneration;
+                return Ticket{index, generation};
             }
         }
     }

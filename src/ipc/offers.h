@@ -134,7 +134,7 @@ struct Ticket {
 /// A process's own offers. Any thread may call.
 class Outbox {
   public:
-    explicit Outbox(OfferTable& table) noexcept : _table(table) {}
+    explicit Outbox(OfferTable& table) noexcept;
     Outbox(const Outbox&) = delete;
     Outbox& operator=(const Outbox&) = delete;
 
@@ -172,6 +172,9 @@ class Outbox {
 
     OfferTable& _table;
     std::array<std::atomic<std::uint64_t>, (kSlots + 63) / 64> _reserved{};  ///< one bit for each slot
+    /// The generation of each slot's last use. Whoever holds the slot's bit may touch it. The slot itself says the
+    /// same, but its line lies in the cache of the last receiver's core.
+    std::array<std::uint64_t, kSlots> _generations{};
     std::atomic<std::uint32_t> _in_use{0};
 };
 

@@ -1,4 +1,5 @@
 #include "ipc/readiness.h"
+#include "base/step_probe.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,7 +15,8 @@ bool Readiness::in_burst(const Clock::time_point now) noexcept {
     return _run.fetch_add(1, std::memory_order_relaxed) >= _pace.before_burst;
 }
 
-bool Readiness::add(std::shared_ptr<Source> source, const gpu::EventHandle mark, const Clock::time_point now) {
+bool Readiness::add(std::shared_ptr<Source> source, const gpu::EventHandle mark, const bool large,
+                    const Clock::time_point now) {
     const std::scoped_lock lock(_mutex);
     auto line =
         std::find_if(_lines.begin(), _lines.end(), [&mark](const Line& each) { return each.device == mark.device; });
@@ -24,7 +26,9 @@ bool Readiness::add(std::shared_ptr<Source> source, const gpu::EventHandle mark,
     line->waiting.push_back({std::move(source), mark, now});
     _count.fetch_add(1, std::memory_order_release);
     _last_added = now;
-    if (line->waiting.size() >= _pace.most || now - line->waiting.front().since >= _pace.long_enough) {
+    const bool soon =
+        large && (line->waiting.size() >= _pace.most_large || now - line->waiting.front().since >= _pace.long_enough);
+    if (soon || line->waiting.size() >= _pace.most) {
         ask_now(*line);
     }
     return any() && !std::exchange(_in_background, true);
@@ -48,6 +52,7 @@ void Readiness::ask_all() noexcept {
 }
 
 void Readiness::ask_now(Line& line) noexcept {
+    AWAKEN_STEP("readiness: ask");
     std::deque<Waiting>& waiting = line.waiting;
     gpu::Status status;
     // Asks about the youngest mark. Where that is not reached, asks about older ones in growing steps down to the
@@ -80,6 +85,7 @@ bool Readiness::is_reached(Waiting& waiting, gpu::Status& status) noexcept {
 }
 
 void Readiness::let_go(Waiting& waiting, const gpu::Status& status) noexcept {
+    AWAKEN_STEP("readiness: let go");
     _runtime.drop_default_stream(waiting.mark);
     waiting.source->became_ready(status);
     _count.fetch_sub(1, std::memory_order_release);
@@ -117,12 +123,15 @@ void Readiness::end() noexcept {
 }
 
 bool Readiness::pump() noexcept {
+    AWAKEN_STEP("readiness: background");
     const std::scoped_lock lock(_mutex);
     const Clock::time_point now = Clock::now();
     bool late = false;
     for (Line& line : _lines) {
-        if (!line.waiting.empty() && now - line.waiting.front().since >= _pace.left) {
-            late = late || now - line.waiting.front().since >= _pace.between_looks;
+        // A sender that goes on adds up to the number at which it asks. So only the age of the youngest counts: a look
+        // of this thread may take the core from the sender.
+        if (!line.waiting.empty() && now - line.waiting.back().since >= _pace.left) {
+            late = late || now - line.waiting.back().since >= _pace.between_looks;
             ask_now(line);
         }
     }

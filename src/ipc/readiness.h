@@ -50,12 +50,14 @@ class Readiness final : public Job {
 
         /// Sends that begin within this time of each other follow each other closely.
         std::chrono::nanoseconds closely{10'000};
-        /// A burst begins after this many sends. A halo exchange has few messages, and the sender asks about each of
-        /// them.
-        unsigned before_burst = 4;
-        /// This many marks are worth a question, so that receivers can begin while the burst goes on. So is a mark of
-        /// this age.
-        std::size_t most = 8;
+        /// A burst begins after this many sends. An exchange with two neighbours has no more messages, and the sender
+        /// asks about each of them.
+        unsigned before_burst = 2;
+        /// This many marks are worth a question, so that receivers can begin while the burst goes on. A kernel gets
+        /// many small messages at a time, so few questions are best for them.
+        std::size_t most = 32;
+        /// Among large messages, whose copies take long, this many marks are, and so is a mark of this age.
+        std::size_t most_large = 4;
         std::chrono::nanoseconds long_enough{15'000};
         /// A message that the sender has left for this long is the background's: the sender will hardly ask about it
         /// itself.
@@ -77,7 +79,8 @@ class Readiness final : public Job {
     /// to leave the question for later.
     [[nodiscard]] bool in_burst(Clock::time_point now) noexcept;
     /// Adds a message with its mark, which is not empty. True when the caller must hand this object to the background.
-    [[nodiscard]] bool add(std::shared_ptr<Source> source, gpu::EventHandle mark, Clock::time_point now);
+    /// `large`: the message is long enough that its receiver should begin soon.
+    [[nodiscard]] bool add(std::shared_ptr<Source> source, gpu::EventHandle mark, bool large, Clock::time_point now);
     [[nodiscard]] bool any() const noexcept { return _count.load(std::memory_order_acquire) != 0; }
     /// Asks about the marks, and makes all messages ready that may be read.
     void ask() noexcept;

@@ -139,11 +139,12 @@ class ReadinessTest : public ::testing::Test {
         readiness.reset();
         EXPECT_EQ(gpu.live_marks(), 0) << "marks were left";
     }
-    std::shared_ptr<Sent> send(const int device = 0, const Readiness::Clock::time_point now = Readiness::Clock::now()) {
+    std::shared_ptr<Sent> send(const int device = 0, const Readiness::Clock::time_point now = Readiness::Clock::now(),
+                               const bool large = false) {
         auto message = std::make_shared<Sent>();
         gpu::EventHandle mark;
         EXPECT_TRUE(gpu.mark_default_stream(device, mark).ok());
-        const bool wants_background = readiness->add(message, mark, now);
+        const bool wants_background = readiness->add(message, mark, large, now);
         if (wants_background && has_background) {
             background->take(readiness);
         }
@@ -196,9 +197,21 @@ TEST_F(ReadinessTest, OneQuestionAnswersForSeveral) {
     for (const auto& message : all) {
         EXPECT_TRUE(message->is_settled());
     }
-    EXPECT_EQ(gpu.answered(), 64 / 8);
+    EXPECT_EQ(gpu.answered(), 64 / 32);
     EXPECT_EQ(gpu.refused() + gpu.waited(), 0);
     EXPECT_FALSE(readiness->any());
+}
+
+TEST_F(ReadinessTest, ReceiversOfLargeMessagesBeginEarly) {
+    gpu.pass_all();
+    begin(endless_burst());
+    std::vector<std::shared_ptr<Sent>> all;
+    for (int i = 0; i < 8; ++i) {
+        all.push_back(send(0, Readiness::Clock::now(), true));
+        EXPECT_EQ(all.front()->is_settled(), i >= 3) << i;
+    }
+    EXPECT_TRUE(all.back()->is_settled());
+    EXPECT_EQ(gpu.answered(), 2);
 }
 
 TEST_F(ReadinessTest, TheOldestIsAskedAboutWhenItHasWaitedLong) {
@@ -209,10 +222,12 @@ TEST_F(ReadinessTest, TheOldestIsAskedAboutWhenItHasWaitedLong) {
     const Readiness::Clock::time_point start = Readiness::Clock::now();
     const auto message = send(0, start);
     EXPECT_FALSE(message->is_settled());
-    const auto soon_after = send(0, start + 1ms - 1ns);
+    const auto soon_after = send(0, start + 1ms - 1ns, true);
+    const auto small = send(0, start + 1ms);
     EXPECT_FALSE(message->is_settled());
     EXPECT_FALSE(soon_after->is_settled());
-    const auto next = send(0, start + 1ms);
+    EXPECT_FALSE(small->is_settled());
+    const auto next = send(0, start + 1ms, true);
     EXPECT_TRUE(message->is_settled());
     EXPECT_TRUE(next->is_settled());
 }
@@ -361,7 +376,7 @@ TEST_F(ReadinessTest, TheBackgroundBeginsAnewWithFrequentLooks) {
     EXPECT_EQ(readiness->pause(), 1h);
     gpu::EventHandle mark;
     ASSERT_TRUE(gpu.mark_default_stream(0, mark).ok());
-    EXPECT_TRUE(readiness->add(std::make_shared<Sent>(), mark, Readiness::Clock::now()))
+    EXPECT_TRUE(readiness->add(std::make_shared<Sent>(), mark, false, Readiness::Clock::now()))
         << "it is to be handed over again";
 }
 
