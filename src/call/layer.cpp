@@ -107,6 +107,7 @@ void Layer::mpi_started(const bool world_model) {
         real.Comm_rank(MPI_COMM_WORLD, &_rank);
         real.Comm_size(MPI_COMM_WORLD, &_size);
         fault_tolerance.mpi_started(real);
+        requests.world_started();
         node_peers.after_init();
         if (gpu::Runtime* const known = _gpu.load(std::memory_order_acquire)) {
             node_peers.use(*known);
@@ -135,6 +136,7 @@ void Layer::mpi_stopping(const bool world_model) {
     if (world_model) {
         communicators.give_up();
         node_peers.before_finalize();
+        requests.world_stopping();
     }
     if (tracing && (world_model || (last && _rank < 0))) {
         trace.end();

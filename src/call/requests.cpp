@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "base/step_probe.h"
 #include "call/layer.h"
 #include "call/progress.h"
 #include "mpi/status.h"
@@ -42,6 +43,7 @@ int ask(const MPI_Request request, int& flag, MPI_Status& status) {
 }  // namespace
 
 void Operation::look() {
+    AWAKEN_STEP("wait: ask the MPI");
     const CompletionQuery& completion = layer().completion;
     if (completion.available() && progress_op->shows_rts() && !progress_op->may_have_arrived() &&
         !completion.of(native_request)) {
@@ -78,7 +80,7 @@ bool Operation::advance(const bool asked, const Ask ask) {
         look();
     }
     if (progress_op->advance(_arrived ? &_status : nullptr, asked) && _arrived) {
-        if (_own_handle) {
+        if (_own_handle && !_spare_handle) {
             layer().real.Grequest_complete(native_request);
         }
         layer().requests.remove_progress_op(*this);
@@ -91,8 +93,12 @@ bool Operation::advance(const bool asked, const Ask ask) {
     if (_own_handle && ask == Ask::mpi && ++_looks % kLooksPerProgress == 0) {
         // The MPI has no part in this operation. The layer still calls it, since other ranks may need other operations
         // of the MPI to go on before they can do their part of this one.
-        int flag = 0;
-        layer().real.Request_get_status(native_request, &flag, MPI_STATUS_IGNORE);
+        if (_spare_handle) {
+            progress_mpi(_looks);
+        } else {
+            int flag = 0;
+            layer().real.Request_get_status(native_request, &flag, MPI_STATUS_IGNORE);
+        }
     }
     return false;
 }
@@ -121,10 +127,30 @@ void Operation::take_own_handle(MPI_Request* const request) {
     int done = 0;
     if (native.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
         native.Wait(request, MPI_STATUS_IGNORE);
-        native.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, request);
         _own_handle = true;
+        if (const MPI_Request spare = layer().requests.take_spare_handle(); spare != MPI_REQUEST_NULL) {
+            _spare_handle = true;
+            handle = *request = spare;
+            native_request = MPI_REQUEST_NULL;
+            return;
+        }
+        native.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, request);
     }
     handle = native_request = *request;
+}
+
+void Operation::need_native_request() {
+    if (_spare_handle && native_request == MPI_REQUEST_NULL && ready.load(std::memory_order_acquire)) {
+        const Native& native = layer().real;
+        native.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, &native_request);
+        native.Grequest_complete(native_request);
+    }
+}
+
+Operation::~Operation() {
+    if (_spare_handle) {
+        layer().requests.give_back(handle);
+    }
 }
 
 int Operation::start_own_native_request() {
@@ -288,6 +314,7 @@ UnderWay::iterator Requests::in_turn(UnderWay::iterator& next) {
 }
 
 void Requests::advance_progress_ops() {
+    AWAKEN_STEP("advance progress ops");
     layer().node_peers.look_at_network();
     if (!any_progress_ops()) {
         return;
@@ -378,7 +405,48 @@ std::shared_ptr<Operation> Requests::find(const MPI_Request request) const {
     return found->second;
 }
 
+MPI_Request Requests::take_spare_handle() {
+    const std::scoped_lock lock(_spare_mutex);
+    if (!_has_world) {
+        return MPI_REQUEST_NULL;
+    }
+    if (_spare_handles.empty()) {
+        MPI_Request made = MPI_REQUEST_NULL;
+        const int error = _native.Send_init(nullptr, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, &made);
+        return error == MPI_SUCCESS ? made : MPI_REQUEST_NULL;
+    }
+    const MPI_Request spare = _spare_handles.back();
+    _spare_handles.pop_back();
+    return spare;
+}
+
+void Requests::give_back(const MPI_Request spare_handle) noexcept {
+    const std::scoped_lock lock(_spare_mutex);
+    if (_has_world) {
+        try {
+            _spare_handles.push_back(spare_handle);
+        } catch (const std::bad_alloc&) {
+            // The MPI frees it at its end.
+        }
+    }
+}
+
+void Requests::world_started() noexcept {
+    const std::scoped_lock lock(_spare_mutex);
+    _has_world = true;
+}
+
+void Requests::world_stopping() noexcept {
+    const std::scoped_lock lock(_spare_mutex);
+    _has_world = false;
+    for (MPI_Request& spare : _spare_handles) {
+        _native.Request_free(&spare);
+    }
+    _spare_handles.clear();
+}
+
 void Requests::track(std::shared_ptr<Operation> operation) {
+    AWAKEN_STEP("track");
     const std::scoped_lock lock(_mutex);
     const MPI_Request handle = operation->handle;
     _operations.insert_or_assign(handle, std::move(operation));

@@ -70,10 +70,15 @@ class Operation {
 
     explicit Operation(Kind what) : kind(what) {}
     Operation(Kind what, Stage buffers) : kind(what), stage(std::move(buffers)) {}
+    ~Operation();
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
 
     const Kind kind;
-    MPI_Request handle = MPI_REQUEST_NULL;          ///< the request that the program holds
-    MPI_Request native_request = MPI_REQUEST_NULL;  ///< the native request under way; equal to handle unless rebinding
+    MPI_Request handle = MPI_REQUEST_NULL;  ///< the request that the program holds
+    /// The native request under way: equal to `handle`, unless the operation is rebinding or has a spare handle. Null
+    /// if no native operation is left to complete.
+    MPI_Request native_request = MPI_REQUEST_NULL;
     std::optional<Stage> stage;
     bool receives = false;  ///< the status says how many bytes to store
     bool reads = false;     ///< reads from a file: transferred_bytes() says how many bytes to store
@@ -96,9 +101,15 @@ class Operation {
 
     /// Attaches a progress operation, which lives until complete().
     void begin(std::unique_ptr<ProgressOp> what);
-    /// Replaces a native request that is already complete by a request of the layer. MPIs use one shared handle for all
-    /// operations that complete at once, but this operation is not over.
+    /// Replaces a native request that is already complete by a handle of the layer: a spare one, after which there is
+    /// no native request, or a generalized request. MPIs use one shared handle for all operations that complete at
+    /// once, but this operation is not over.
     void take_own_handle(MPI_Request* request);
+    /// MPI_Waitany and its relatives complete no null request. After this call, an operation that is over and has none
+    /// has a native request that is complete.
+    void need_native_request();
+    /// A send whose native operation is over: nothing can be cancelled any more.
+    [[nodiscard]] bool has_spare_handle() const noexcept { return _spare_handle; }
     /// Starts the operation with a request of the layer; no native operation exists.
     [[nodiscard]] int start_own_handle(MPI_Request* request);
     /// Does the same for one start of a persistent operation, whose handle stays.
@@ -138,6 +149,7 @@ class Operation {
     bool _arrived = false;  ///< the native operation is complete, with `_status`
     std::atomic<bool> _seen{false};
     bool _own_handle = false;
+    bool _spare_handle = false;
     /// A look at the MPI takes longer than a look at memory, so only one in so many looks asks the MPI.
     static constexpr unsigned kLooksPerProgress = 16;
     unsigned _looks = 0;
@@ -181,6 +193,13 @@ class Requests {
     [[nodiscard]] bool any() const noexcept { return _tracked.load(std::memory_order_acquire) != 0; }
     /// Returns null also for an operation that a call is completing: by now its handle may stand for another operation.
     [[nodiscard]] std::shared_ptr<Operation> find(MPI_Request request) const;
+    /// A handle that stands for no native operation, MPI_REQUEST_NULL where there is none: an inactive persistent
+    /// request, which the MPI never completes. It costs a tenth of what a generalized request costs.
+    [[nodiscard]] MPI_Request take_spare_handle();
+    void give_back(MPI_Request spare_handle) noexcept;
+    /// Spare handles belong to MPI_COMM_SELF, which exists between these two calls.
+    void world_started() noexcept;
+    void world_stopping() noexcept;
     /// Starts tracking `operation` under operation->handle.
     void track(std::shared_ptr<Operation> operation);
     /// Stops tracking, unless a newer operation has taken the same handle meanwhile.
@@ -235,6 +254,9 @@ class Requests {
     mutable std::mutex _mutex;
     std::atomic<std::size_t> _tracked{0};
     std::unordered_map<MPI_Request, std::shared_ptr<Operation>, Hash> _operations;
+    std::mutex _spare_mutex;
+    std::vector<MPI_Request> _spare_handles;
+    bool _has_world = false;
     /// Returns the progress operations, so that the caller can look at them without the lock.
     [[nodiscard]] std::vector<std::shared_ptr<Operation>> progress_ops(bool awaited_too);
     /// Returns the next awaited operation; the order is circular.

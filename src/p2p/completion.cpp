@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/step_probe.h"
 #include "call/call.h"
 #include "call/progress.h"
 #include "call/services.h"
@@ -94,6 +95,7 @@ class NativeRequests {
     }
     /// Advances the progress operations in the order of protocol/polling_order.h. Returns true when all are over.
     [[nodiscard]] bool advance() {
+        AWAKEN_STEP("Waitall: round");
         if (!_looks) {
             _looks.emplace(_operations.size());
             for (std::size_t i = 0; i < _operations.size(); ++i) {
@@ -104,6 +106,10 @@ class NativeRequests {
                 }
             }
         }
+        // Comes first: until the answer is there, receivers can only wait.
+        if (ipc::Link* const link = layer().node_peers.link(); link != nullptr) {
+            link->ask_readiness();
+        }
         using Found = protocol::PollingOrder::Found;
         return _looks->round([this](const std::size_t i, const bool asks) {
             Operation& operation = *_operations[i];
@@ -113,6 +119,7 @@ class NativeRequests {
     }
     /// Advances them until all are over.
     void conclude() {
+        AWAKEN_STEP("Waitall: conclude");
         constexpr unsigned kOthers = 16;
         WaitLoop waiting(kOthers);
         while (_exchanging && !advance()) {
@@ -126,6 +133,9 @@ class NativeRequests {
         for (std::size_t i = 0; i < _masked.size(); ++i) {
             if (!ready(i)) {
                 _masked[i] = MPI_REQUEST_NULL;
+            } else if (Operation* const operation = _operations[i].get(); operation != nullptr && operation->active) {
+                operation->need_native_request();
+                _masked[i] = _native_requests[i] = operation->native_request;
             }
             some = some || _masked[i] != MPI_REQUEST_NULL;
         }
@@ -282,6 +292,7 @@ bool is_pending(const int error) {
 /// Completes the operations of all requests that the MPI has completed. Returns the outcome of the call, which a
 /// progress operation may turn into an error.
 int complete_all(NativeRequests& native_requests, const int count, const int error, MPI_Status* const statuses) {
+    AWAKEN_STEP("Waitall: complete all");
     bool added = false;
     std::vector<int> outcomes;
     for (int i = 0; i < count; ++i) {
@@ -305,6 +316,7 @@ int complete_all(NativeRequests& native_requests, const int count, const int err
 struct WaitAll {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], MPI_Status* statuses) {
+        AWAKEN_STEP("Waitall");
         const UnpreparedWatch watch(count, requests);
         if (concerned() && count > 0) {
             NativeRequests native_requests(count, requests);
@@ -312,7 +324,10 @@ struct WaitAll {
                 native_requests.conclude();
                 native_requests.await_native();
                 Statuses own(count, statuses);
-                const int error = below<function>()(count, native_requests.data(), own.data());
+                const int error = [&] {
+                    AWAKEN_STEP("Waitall: native");
+                    return below<function>()(count, native_requests.data(), own.data());
+                }();
                 return complete_all(native_requests, count, error, own.data());
             }
         }
@@ -524,7 +539,11 @@ void store_early(const MPI_Request request, MPI_Status& status) {
 
 [[nodiscard]] MPI_Request native_request_of(const MPI_Request request) {
     const auto operation = layer().requests.find(request);
-    return operation != nullptr && operation->active ? operation->native_request : request;
+    if (operation == nullptr || !operation->active) {
+        return request;
+    }
+    operation->need_native_request();
+    return operation->native_request;
 }
 
 struct GetStatus {
@@ -640,7 +659,7 @@ struct Cancel {
     static int run(Call&, MPI_Request* request) {
         if (layer().requests.any() && request != nullptr) {
             if (const auto operation = layer().requests.find(*request); operation != nullptr && operation->active) {
-                return below<function>()(&operation->native_request);
+                return operation->has_spare_handle() ? MPI_SUCCESS : below<function>()(&operation->native_request);
             }
         }
         return below<function>()(request);

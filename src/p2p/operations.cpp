@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/step_probe.h"
 #include "call/progress.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -148,6 +149,7 @@ bool SendOperation::wrap(const int peer, const int remote, const void* const pac
 
 Posted SendOperation::prepare(const Mode mode, const void* const buffer, const std::int64_t count,
                               const MPI_Datatype type, const int destination, const MPI_Comm communicator) {
+    AWAKEN_STEP("Isend: prepare");
     const Posted unchanged{const_cast<void*>(buffer), count, type};
     if (destination == MPI_PROC_NULL) {
         return unchanged;
@@ -242,6 +244,7 @@ Posted SendOperation::prepare(const Mode mode, const void* const buffer, const s
 }
 
 void SendOperation::posted(const int error, const bool waits) {
+    AWAKEN_STEP("Isend: posted");
     _posted = true;
     if (_remote != nullptr) {
         if (error != MPI_SUCCESS) {
@@ -342,6 +345,7 @@ Posted RecvOperation::as_bytes(void* const address, const std::int64_t bytes) {
 
 Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int64_t count, const MPI_Datatype type,
                               const int source, const MPI_Comm communicator) {
+    AWAKEN_STEP("Irecv: prepare");
     Layer& owner = layer();
     _communicator = communicator;
     _located = _stage.locate(buffer, count, type);
@@ -444,6 +448,7 @@ std::array<std::byte, ipc::kLongestRts> RecvOperation::received_rts(const std::s
 }
 
 void RecvOperation::arrived(const MPI_Status& status, const bool others) {
+    AWAKEN_STEP("wait: arrived");
     if (!progressing() || fetching() || _restored) {
         return;
     }
@@ -645,6 +650,7 @@ void RecvOperation::conclude(MPI_Status& status, int& error) {
 // ---- both -----------------------------------------------------------------------------------------------------------
 
 bool MessageOp::advance(const MPI_Status* const arrived, const bool asked) {
+    AWAKEN_STEP("wait: advance op");
     // When one half fails, the other still goes on to its end: its peer may be reading the program's buffer, or
     // waiting.
     bool fetched = true;
@@ -678,6 +684,7 @@ void MessageOp::fail(const Error& error) {
 }
 
 void MessageOp::conclude(MPI_Status& status, int& error) {
+    AWAKEN_STEP("wait: conclude op");
     if (_recv && !_recv_failed) {
         try {
             _recv->conclude(status, error);

@@ -194,6 +194,10 @@ class RecvOperation {
 /// The halves of an operation as a progress operation of Requests.
 class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
   public:
+    /// An operation without halves. They are made where they stay: moving one takes as long as sending an RTS.
+    explicit MessageOp(MPI_Comm communicator) : _communicator(communicator) {}
+    SendOperation& make_send(Call& call) { return _send.emplace(call); }
+    RecvOperation& make_recv(Call& call) { return _recv.emplace(call); }
     /// `from_nobody`: the operation also receives from MPI_PROC_NULL, and its status says so.
     MessageOp(std::optional<SendOperation> send_operation, std::optional<RecvOperation> recv_operation,
               MPI_Comm communicator, bool from_nobody = false)
@@ -201,6 +205,16 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
           _recv(std::move(recv_operation)),
           _communicator(communicator),
           _from_nobody(from_nobody) {}
+
+    /// True when an operation must keep something until it completes: see SendOperation::active().
+    [[nodiscard]] bool sends() const noexcept { return _send && _send->active(); }
+    [[nodiscard]] bool receives() const noexcept { return _recv && _recv->active(); }
+    /// True when more than a copy out of a staging buffer remains to be done.
+    [[nodiscard]] bool progressing() const noexcept {
+        return (sends() && _send->progressing()) || (receives() && _recv->progressing());
+    }
+    /// The staging buffers of the half that has some, where nothing else remains to be done.
+    [[nodiscard]] Stage take_stage() { return receives() ? _recv->take_stage() : _send->take_stage(); }
 
     [[nodiscard]] bool advance(const MPI_Status* arrived, bool asked) override;
     void conclude(MPI_Status& status, int& error) override;
@@ -216,7 +230,7 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
     std::optional<SendOperation> _send;
     std::optional<RecvOperation> _recv;
     MPI_Comm _communicator;
-    bool _from_nobody;
+    bool _from_nobody = false;
     std::optional<Error> _failure;
     bool _recv_seen = false, _recv_failed = false, _sent = false, _concluded = false;
     int _error = MPI_SUCCESS;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/step_probe.h"
 #include "call/call.h"
 #include "call/progress.h"
 #include "call/services.h"
@@ -30,24 +31,22 @@ constexpr Mode mode_of() {
 }
 
 /// Starts to track a nonblocking operation; the program holds the native request.
-void track(std::optional<SendOperation> send_operation, std::optional<RecvOperation> recv_operation,
-           MPI_Request* const request, const MPI_Comm comm) {
+void track(std::unique_ptr<MessageOp> message, MPI_Request* const request) {
+    AWAKEN_STEP("track all");
     Layer& owner = layer();
-    const bool departs = send_operation && send_operation->active();
-    const bool arrives = recv_operation && recv_operation->active();
+    const bool departs = message->sends();
+    const bool arrives = message->receives();
     if (!departs && !arrives) {
         return;
     }
-    const bool progressing = (departs && send_operation->progressing()) || (arrives && recv_operation->progressing());
-    if (progressing || (departs && arrives)) {
+    if (message->progressing() || (departs && arrives)) {
         auto operation = make_operation(Operation::Kind::once);
         operation->handle = operation->native_request = *request;
         operation->receives = arrives;
         if (!arrives) {
             operation->take_own_handle(request);
         }
-        owner.requests.add_progress_op(
-            operation, std::make_unique<MessageOp>(std::move(send_operation), std::move(recv_operation), comm));
+        owner.requests.add_progress_op(operation, std::move(message));
         operation->leave();
         owner.requests.track(std::move(operation));
         return;
@@ -58,8 +57,7 @@ void track(std::optional<SendOperation> send_operation, std::optional<RecvOperat
     if (!arrives && owner.real.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
         return;
     }
-    auto operation =
-        make_operation(Operation::Kind::once, arrives ? recv_operation->take_stage() : send_operation->take_stage());
+    auto operation = make_operation(Operation::Kind::once, message->take_stage());
     operation->handle = operation->native_request = *request;
     operation->receives = arrives;
     owner.requests.track(std::move(operation));
@@ -226,8 +224,10 @@ struct NonblockingSend {
     template <Function function, class Count>
     static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
                    MPI_Comm comm, MPI_Request* request) {
+        AWAKEN_STEP("Isend");
         call.on(comm, destination);
-        SendOperation send_operation(call);
+        auto message = std::make_unique<MessageOp>(comm);
+        SendOperation& send_operation = message->make_send(call);
         const Posted posted = send_operation.prepare(mode_of<function>(), buffer, count, type, destination, comm);
         const auto sent = posted.as<Count>();
         int error = MPI_SUCCESS;
@@ -236,11 +236,12 @@ struct NonblockingSend {
             error = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, destination, tag,
                                         comm, request);
         } else {
+            AWAKEN_STEP("Isend: native");
             error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm, request);
         }
         send_operation.posted(error, false);
         if (error == MPI_SUCCESS) {
-            track(std::move(send_operation), std::nullopt, request, comm);
+            track(std::move(message), request);
         }
         return error;
     }
@@ -284,19 +285,23 @@ struct NonblockingReceive {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Request* request) {
+        AWAKEN_STEP("Irecv");
         call.on(comm, source);
         if (source == MPI_PROC_NULL) {
             return below<function>()(buffer, count, type, source, tag, comm, request);
         }
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        RecvOperation recv_operation(call);
-        const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
+        auto operation = std::make_unique<MessageOp>(comm);
+        const Posted posted =
+            operation->make_recv(call).prepare(!unprepared.allowed(), buffer, count, type, source, comm);
         const auto received = posted.as<Count>();
-        const int error =
-            below<function>()(received.address, received.count, received.type, source, tag, comm, request);
+        const int error = [&] {
+            AWAKEN_STEP("Irecv: native");
+            return below<function>()(received.address, received.count, received.type, source, tag, comm, request);
+        }();
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::nullopt, std::move(recv_operation), request, comm);
+            track(std::move(operation), request);
         }
         return error;
     }
@@ -347,13 +352,14 @@ struct NonblockingMatchedReceive {
         const MPI_Comm comm = layer().matched.take(*message);
         call.on(comm);
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        RecvOperation recv_operation(call);
-        const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
+        auto operation = std::make_unique<MessageOp>(comm);
+        const Posted posted =
+            operation->make_recv(call).prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
         const auto received = posted.as<Count>();
         const int error = below<function>()(received.address, received.count, received.type, message, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::nullopt, std::move(recv_operation), request, comm);
+            track(std::move(operation), request);
         }
         return error;
     }
@@ -517,7 +523,7 @@ int start_both(ReceiveReadiness::Unprepared& unprepared, SendOperation send_oper
                                             in.count, in.type, source, receive_tag, comm, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::move(send_operation), std::move(recv_operation), request, comm);
+            track(std::make_unique<MessageOp>(std::move(send_operation), std::move(recv_operation), comm), request);
         }
         return error;
     }
