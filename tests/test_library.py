@@ -93,7 +93,7 @@ def start_program(tmp_path: Path, awaken: Path, version: str, extra: str, **envi
     ("version", "extra", "words"),
     [
         ("Acme MPI 3.0", "acme", ["Acme MPI 3.0", "of no ABI that Awaken knows", "AWAKEN_MPI"]),
-        ("Open MPI v2.1.0", "ompi_mpi_comm_world", ["Open MPI v2.1.0", "use Open MPI 3 or later"]),
+        ("Open MPI v2.1.0", "ompi_mpi_comm_world", ["Open MPI v2.1.0", "Open MPI from 3 on"]),
     ],
 )
 def test_an_unknown_mpi_is_named(

@@ -109,8 +109,9 @@ void Layer::mpi_started(const bool world_model) {
         fault_tolerance.mpi_started(real);
         requests.world_started();
         node_peers.after_init();
-        if (gpu::Runtime* const known = _gpu.load(std::memory_order_acquire)) {
-            node_peers.use(*known);
+        // A program may have begun to use its GPU before MPI: then others may send RTS messages from now on.
+        if (gpu::Runtime& known = gpu(); known.vendor() != gpu::Vendor::none) {
+            node_peers.use(known);
         }
         if (tracing) {
             trace.begin();

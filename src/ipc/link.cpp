@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/round_up.h"
 #include "base/step_probe.h"
 
@@ -170,6 +171,18 @@ std::atomic<std::uint32_t>& Link::reachability(const int receiver, const int sen
 
 std::atomic<std::uint32_t>& Link::from_host(const int receiver, const int sender) const noexcept {
     return (&reachability(receiver, sender))[1];
+}
+
+bool Link::wait_for_rts(const int peer) noexcept {
+    if (!_peers[static_cast<std::size_t>(peer)].waited_for.exchange(true, std::memory_order_relaxed)) {
+        const auto limit = std::chrono::steady_clock::now() + _tuning.first_watch;
+        for (Backoff backoff; !takes_rts(peer) && std::chrono::steady_clock::now() < limit;) {
+            if (backoff.turn()) {
+                backoff.pause();
+            }
+        }
+    }
+    return takes_rts(peer);
 }
 
 void Link::received_from_host(const int peer, const std::int64_t bytes, const bool to_device) noexcept {

@@ -251,6 +251,10 @@ class Link {
         return area(peer).takes_rts.load(std::memory_order_acquire) != 0;
     }
 
+    /// The same, for the first message from device memory: waits a moment for a process that may not have found its GPU
+    /// runtime yet. Only the first call for each process waits.
+    [[nodiscard]] bool wait_for_rts(int peer) noexcept;
+
     /// Whether messages of that size from this process's host memory are worth an offer to `peer`: it received the last
     /// such message into device memory. Any receiver can get an offered message, but for one in host memory the MPI's
     /// own way is as good.
@@ -437,6 +441,7 @@ class Link {
     std::mutex _mutex;  ///< guards everything below
     struct Peer {
         std::vector<SharedMapping> mappings;
+        std::atomic<bool> waited_for{false};  ///< see wait_for_rts()
     };
     std::vector<Peer> _peers;
     std::vector<Ring> _rings;

@@ -176,7 +176,11 @@ Posted SendOperation::prepare(const Mode mode, const void* const buffer, const s
         (located.served || may_offer || ipc::is_rts_length(static_cast<std::size_t>(bytes)))) {
         peer = owner.node_peers.index_of(communicator, destination);
         if (peer >= 0 && !link->takes_rts(peer)) {
-            peer = -1;
+            // The receiver may be about to find its GPU runtime, as this process just has.
+            owner.receive_readiness.say_when_ready();
+            if (!offers || !link->wait_for_rts(peer)) {
+                peer = -1;
+            }
         }
         offers = offers || (may_offer && peer >= 0 && link->wants_from_host(peer, bytes));
     }
@@ -723,6 +727,14 @@ void MessageOp::leave() {
 bool MessageOp::flush_to_native() {
     leave();
     return !_send || _sent || _send->flush_to_native();
+}
+
+void look_for_gpu_before_a_receive() {
+    Layer& owner = layer();
+    if (owner.receive_readiness.is_open()) {
+        static_cast<void>(owner.gpu());
+        owner.receive_readiness.say_when_ready();
+    }
 }
 
 bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool matched) {

@@ -28,6 +28,10 @@ struct Tuning {
     std::chrono::nanoseconds small_wait{100'000};
     /// The sender of a larger message gives its receiver this long before it copies the message out.
     std::chrono::nanoseconds large_watch{2'000'000};
+    /// Ranks of one program find their GPU runtimes at about the same time, each in its first receive after that. The
+    /// first message to a process that has not yet waits for it: staging takes longer, and a message that was staged
+    /// looks as if nothing else were possible.
+    std::chrono::nanoseconds first_watch{5'000'000};
     /// Nonblocking sends that begin within this time of each other are a burst. The messages of a burst share the
     /// answers to the question whether the default stream is idle (ipc/readiness.h). With 0 each message asks.
     std::chrono::nanoseconds send_burst{10'000};

@@ -58,6 +58,22 @@ def test_every_program_runs_under_awaken(program: str, abi: str, gpus: str, tmp_
         assert paths == {"native"}
 
 
+# ROCm 5 has nothing to do with when a process finds its runtime.
+@pytest.mark.parametrize(("abi", "gpus"), [*itertools.product(ABIS, GPUS[:2])])
+def test_the_first_message_goes_direct(abi: str, gpus: str, tmp_path: Path) -> None:
+    """One message between ranks that begin to use their GPUs after MPI_Init, however late the receiver is."""
+    report_file = tmp_path / "report.json"
+    variables = {
+        "AWAKEN_EMULATE": gpus,
+        "AWAKEN_REPORT": str(report_file),
+        "AWAKEN_TUNE": "first_watch_us=60000000",
+    }
+    result = mpiexec(abi, "point_to_point", "--count", "100000", before=[AWAKEN, "exec", "--"], environment=variables)
+    assert result.status == 0, result.err
+    calls = json.loads(report_file.read_text())["calls"]
+    assert {call["path"] for call in calls if call["function"] in ("MPI_Send", "MPI_Recv")} == {"direct"}
+
+
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_reduce_runs_on_any_number_of_ranks(ranks: int) -> None:
     before: list[str | Path] = [AWAKEN, "exec", "--"]

@@ -982,10 +982,10 @@ SCENARIO(fetched_after_the_senders_end) {
             node.wire->hear();
         },
         [](Node& node) {
-            const std::vector<Bytes> rts{node.wire->receive(), node.wire->receive()};
+            const std::vector<Bytes> both{node.wire->receive(), node.wire->receive()};
             node.wire->hear();
             std::size_t bytes = 100;
-            for (const Bytes& rts : rts) {
+            for (const Bytes& rts : both) {
                 Memory destination(node, Kind::device, bytes);
                 finish(get(node, rts, destination, bytes), "a message of a sender that has ended");
                 require(same(destination.read(), content_of(bytes, 11)), "it is wrong");
