@@ -125,7 +125,7 @@ class DeviceCompute final : public Compute {
         // H200 wherever a region begins (82 to 85 % of the memory limit).
         constexpr dim3 threads(128, 1);
         constexpr Index rows_of_block = 4;
-        constexpr Index columns_of_block = 2 * 128;
+        constexpr Index columns_of_block = Index{2} * 128;
         constexpr Index most_blocks = 65535;
         const Index width = region.iend - region.ibegin;
         const Index height = region.jend - region.jbegin;

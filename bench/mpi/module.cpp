@@ -242,10 +242,9 @@ int run(const int count, char** const words) {
     int ranks = 0;
     MPI_Comm_rank(mpi.communicator(), &rank);
     MPI_Comm_size(mpi.communicator(), &ranks);
-    int status = 0;
+    int status = kUsageError;
     try {
         try {
-            status = kUsageError;
             agree(mpi.communicator(), problem ? &*problem : nullptr);
             problem = attempt_all([&] {
                 check_ranks(*command_line.test, command_line.options, ranks);
@@ -259,7 +258,7 @@ int run(const int count, char** const words) {
             problem = attempt_all([&] { verify_placement(placement, command_line.options, mpi.communicator()); });
             agree(mpi.communicator(), problem ? &*problem : nullptr);
             print_notes(command_line.options, rank);
-            status = kFailure;
+            status = kFailure;  // NOLINT(clang-analyzer-deadcode.DeadStores): read when run_all() throws
             status = run_all(command_line, placement, mpi, rank, ranks, {words, words + count});
         } catch (const AgreedError& error) {
             if (rank == 0) {

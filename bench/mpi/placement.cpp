@@ -176,7 +176,7 @@ void verify_placement(Placement& placement, const Options& options, MPI_Comm com
     report_sharing(placement, options, node);
     check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
     if (problem) {
-        throw *problem;
+        throw Error(*problem);
     }
 }
 

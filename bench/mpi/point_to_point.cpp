@@ -900,11 +900,11 @@ class Congestion final : public Bandwidth {
         MPI_Bcast(&place[1], 1, MPI_INT, 0, node);
         MPI_Comm_free(&node);
         const int ranks = environment().ranks;
-        std::vector<int> places(static_cast<std::size_t>(2 * ranks));
+        std::vector<int> places(2 * static_cast<std::size_t>(ranks));
         check_mpi(MPI_Allgather(place, 2, MPI_INT, places.data(), 2, MPI_INT, communicator), "MPI_Allgather");
         std::map<int, std::vector<int>> nodes;
         for (int r = 0; r < ranks; ++r) {
-            nodes[places[static_cast<std::size_t>(2 * r + 1)]].push_back(r);
+            nodes[places[2 * static_cast<std::size_t>(r) + 1]].push_back(r);
         }
         if (nodes.size() == 1) {
             nodes.clear();

@@ -163,7 +163,9 @@ bool Memory::map_block(const std::uintptr_t base, const std::size_t size, const 
 void Memory::unmap_block(const std::uintptr_t base, const std::size_t size) const {
     // The reservation comes back in the same step, so that nothing else can settle there.
     const auto reserve_at = [&](const std::uintptr_t address) {
-        mmap(pointer_to(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        // Cannot fail where the addresses are reserved already.
+        static_cast<void>(
+            mmap(pointer_to(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0));
     };
     reserve_at(base + _half);
     if (_configuration.faults.host_access) {

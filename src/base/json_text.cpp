@@ -68,7 +68,12 @@ std::string json_string(const std::string_view text) {
     return result + '"';
 }
 
-Json::Json(const std::initializer_list<Member> members) : _form(Kind::object), _members(members) {}
+Json::Json(const std::initializer_list<Member> members) : _form(Kind::object) {
+    for (const Member& member : members) {
+        _names.push_back(member.name);
+        _values.push_back(member.value);
+    }
+}
 
 Json::Json(const double value) {
     if (!std::isfinite(value)) {
@@ -97,13 +102,16 @@ Json Json::array() {
 
 Json& Json::operator[](const std::string_view name) {
     _form = Kind::object;
-    const auto found =
-        std::find_if(_members.begin(), _members.end(), [&](const Member& member) { return member.name == name; });
-    return found != _members.end() ? found->value : _members.emplace_back(Member{std::string(name), {}}).value;
+    const auto found = std::find(_names.begin(), _names.end(), name);
+    if (found != _names.end()) {
+        return _values[static_cast<std::size_t>(found - _names.begin())];
+    }
+    _names.emplace_back(name);
+    return _values.emplace_back();
 }
 
 void Json::push_back(Json element) {
-    _members.push_back({{}, std::move(element)});
+    _values.push_back(std::move(element));
 }
 
 std::string Json::text() const {
@@ -112,14 +120,14 @@ std::string Json::text() const {
     }
     const bool is_object = _form == Kind::object;
     std::string result(1, is_object ? '{' : '[');
-    for (const Member& member : _members) {
-        if (result.size() > 1) {
+    for (std::size_t i = 0; i < _values.size(); ++i) {
+        if (i != 0) {
             result += ',';
         }
         if (is_object) {
-            result += json_string(member.name) + ':';
+            result += json_string(_names[i]) + ':';
         }
-        result += member.value.text();
+        result += _values[i].text();
     }
     return result + (is_object ? '}' : ']');
 }

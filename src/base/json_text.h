@@ -54,7 +54,8 @@ class Json {
 
     Kind _form = Kind::text;
     std::string _text = "null";
-    std::vector<Member> _members;  ///< of an array, without names
+    std::vector<std::string> _names;  ///< of an object's members
+    std::vector<Json> _values;        ///< of an object's members, or an array's elements
 };
 
 struct Json::Member {

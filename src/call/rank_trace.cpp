@@ -36,13 +36,6 @@ std::int64_t as_number(const std::string_view text) noexcept {
 
 // ---- requests -------------------------------------------------------------------------------------------------------
 
-std::size_t TracedOperations::Hash::operator()(const MPI_Request request) const noexcept {
-    std::size_t value = 0;
-    static_assert(sizeof(request) <= sizeof(value));
-    __builtin_memcpy(&value, &request, sizeof(request));
-    return value * 0x9E3779B97F4A7C15ULL;
-}
-
 void TracedOperations::began(const MPI_Request request, const trace::Event& event) {
     trace::Sink* const to = trace::sink();
     if (to == nullptr || request == MPI_REQUEST_NULL) {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "call/request_hash.h"
 #include "mpi/native.h"
 #include "report/report.h"
 #include "trace/clocks.h"
@@ -37,14 +38,11 @@ class TracedOperations {
     void freed(MPI_Request request, std::uint64_t end_ns);
 
   private:
-    struct Hash {
-        std::size_t operator()(MPI_Request request) const noexcept;
-    };
     [[nodiscard]] trace::Event* oldest(MPI_Request request);
 
     std::mutex _mutex;
-    std::unordered_map<MPI_Request, std::deque<trace::Event*>, Hash> _under_way;
-    std::unordered_map<MPI_Request, trace::Event, Hash> _persistent;
+    std::unordered_map<MPI_Request, std::deque<trace::Event*>, RequestHash> _under_way;
+    std::unordered_map<MPI_Request, trace::Event, RequestHash> _persistent;
 };
 
 /// Begins and ends the trace of a rank.

@@ -386,13 +386,6 @@ void Requests::await_native(MPI_Request request) {
     }
 }
 
-std::size_t Requests::Hash::operator()(const MPI_Request request) const noexcept {
-    std::size_t value = 0;
-    static_assert(sizeof(request) <= sizeof(value));
-    __builtin_memcpy(&value, &request, sizeof(request));
-    return value * 0x9E3779B97F4A7C15ULL;
-}
-
 std::shared_ptr<Operation> Requests::find(const MPI_Request request) const {
     if (request == MPI_REQUEST_NULL) {
         return nullptr;

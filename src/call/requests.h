@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/recycled.h"
+#include "call/request_hash.h"
 #include "call/stage.h"
 #include "mpi/native.h"
 
@@ -247,13 +248,10 @@ class Requests {
     void finish_orphaned();
 
   private:
-    struct Hash {
-        std::size_t operator()(MPI_Request request) const noexcept;
-    };
     const Native& _native;
     mutable std::mutex _mutex;
     std::atomic<std::size_t> _tracked{0};
-    std::unordered_map<MPI_Request, std::shared_ptr<Operation>, Hash> _operations;
+    std::unordered_map<MPI_Request, std::shared_ptr<Operation>, RequestHash> _operations;
     std::mutex _spare_mutex;
     std::vector<MPI_Request> _spare_handles;
     bool _has_world = false;

@@ -227,7 +227,8 @@ void Stage::account_native(const std::int64_t count, const MPI_Datatype type) co
 }
 
 Stage::Placed Stage::place(const Access access, const void* const address, const std::int64_t count,
-                           const MPI_Datatype type, const Packing packing, const std::int64_t stored, Located located) {
+                           const MPI_Datatype type, const Packing packing, const std::int64_t stored,
+                           const Located& located) {
     if (!located.served) {
         if (_watching && count > 0 && type != MPI_DATATYPE_NULL) {
             _watched.push_back({address, count, _layer->datatypes.find(type)});

@@ -86,7 +86,7 @@ class Stage {
     [[nodiscard]] Argument<Count> buffer(Access access, const void* address, Count count, MPI_Datatype type,
                                          Located located) {
         const auto elements = static_cast<std::int64_t>(count);
-        const Placed placed = place(access, address, elements, type, Packing::packed, -1, std::move(located));
+        const Placed placed = place(access, address, elements, type, Packing::packed, -1, located);
         return {placed.address, count, placed.type};
     }
     /// Counts the bytes of a host buffer; only the report uses them.
@@ -169,7 +169,7 @@ class Stage {
     };
 
     [[nodiscard]] Placed place(Access access, const void* address, std::int64_t count, MPI_Datatype type,
-                               Packing packing, std::int64_t stored, Located located);
+                               Packing packing, std::int64_t stored, const Located& located);
     [[nodiscard]] Located locate(const void* address, std::int64_t count, std::shared_ptr<const Datatype> type) const;
     [[nodiscard]] bool may_need_service() const;
     [[nodiscard]] bool may_need_service(MPI_Datatype type) const;

@@ -152,7 +152,7 @@ void write_report(Layer& owner, const bool world_model) {
             mine.rank = -1;  // stands for the whole job
         } else {
             // The MPI may write there as long as it runs: nothing can cancel such an operation.
-            static_cast<void>(gathering.release());
+            [[maybe_unused]] auto* const kept = gathering.release();
             mine.host += " (other ranks sent no report within " + std::to_string(kGatherSeconds) + " s)";
         }
     }

@@ -545,7 +545,8 @@ void Engine::shut_down() noexcept {
     _devices.clear();
     give_up_retired(gpu::kPatience);
     for (std::unique_ptr<ControlBlock>& control_block : _retired) {
-        static_cast<void>(control_block.release());  // registered memory stays mapped until the process ends
+        // Registered memory stays mapped until the process ends.
+        [[maybe_unused]] ControlBlock* const kept = control_block.release();
     }
     _retired.clear();
     for (void* const memory : _registered) {
