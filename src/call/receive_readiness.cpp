@@ -1,5 +1,7 @@
 #include "call/receive_readiness.h"
 
+#include "call/layer.h"
+
 namespace awaken::AWAKEN_ABI {
 
 void ReceiveReadiness::want(std::function<void()> say_so) {
@@ -29,9 +31,13 @@ void ReceiveReadiness::try_to_take_rts() {
     _say_so();
 }
 
-ReceiveReadiness::Unprepared::Unprepared(ReceiveReadiness& readiness) noexcept : _readiness(readiness) {
+ReceiveReadiness::Unprepared::Unprepared(ReceiveReadiness& readiness) : _readiness(readiness) {
     if (!readiness._world_up.load(std::memory_order_acquire)) {
         return;  // no RTS will arrive
+    }
+    if (!readiness.takes_rts()) {
+        static_cast<void>(layer().gpu());
+        readiness.say_when_ready();
     }
     if (!readiness.takes_rts()) {
         readiness._unprepared.fetch_add(1, std::memory_order_seq_cst);

@@ -29,10 +29,6 @@ class ReceiveReadiness {
 
     /// True when an RTS may arrive: each receive must be prepared for one.
     [[nodiscard]] bool takes_rts() const noexcept { return _takes.load(std::memory_order_seq_cst); }
-    /// True while it is open whether this process will take RTS messages: it may find its GPU runtime yet.
-    [[nodiscard]] bool is_open() const noexcept {
-        return _world_up.load(std::memory_order_relaxed) && !_takes.load(std::memory_order_relaxed);
-    }
     /// Tells the others if no unprepared receive is left. Cheap when there is nothing to tell.
     void say_when_ready() {
         if (_wants.load(std::memory_order_relaxed)) {
@@ -43,7 +39,9 @@ class ReceiveReadiness {
     /// A native receive that is not prepared for an RTS, while the object lives.
     class Unprepared {
       public:
-        explicit Unprepared(ReceiveReadiness& readiness) noexcept;
+        /// Before it counts the receive, it finds a GPU runtime that the program has begun to use since its last call:
+        /// the receive can then take an RTS, and its message need not be staged.
+        explicit Unprepared(ReceiveReadiness& readiness);
         ~Unprepared();
         Unprepared(const Unprepared&) = delete;
         Unprepared& operator=(const Unprepared&) = delete;

@@ -729,14 +729,6 @@ bool MessageOp::flush_to_native() {
     return !_send || _sent || _send->flush_to_native();
 }
 
-void look_for_gpu_before_a_receive() {
-    Layer& owner = layer();
-    if (owner.receive_readiness.is_open()) {
-        static_cast<void>(owner.gpu());
-        owner.receive_readiness.say_when_ready();
-    }
-}
-
 bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool matched) {
     Layer& owner = layer();
     const bool others_receive = !matched && owner.several_threads();

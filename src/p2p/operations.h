@@ -236,10 +236,6 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
     int _error = MPI_SUCCESS;
 };
 
-/// Call before a receive is counted as unprepared (ReceiveReadiness::Unprepared). Finds a GPU runtime that the program
-/// has begun to use since its last call: the receive can then take an RTS, and the message need not be staged.
-void look_for_gpu_before_a_receive();
-
 /// Corrects the size that a probe found when the message is an RTS. Returns false if another thread has taken the
 /// message since, which never happens to a `matched` one. The caller then probes again: the program must not see the
 /// size of an RTS, nor the size of the message that stands there now.

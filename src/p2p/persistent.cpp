@@ -46,7 +46,6 @@ struct PersistentInit {
             auto* const address = const_cast<void*>(static_cast<const void*>(buffer));
             constexpr bool kBuffered = function == Function::Bsend_init || function == Function::Bsend_init_c;
             if constexpr (receives) {
-                look_for_gpu_before_a_receive();
                 unprepared.emplace(layer().receive_readiness);
                 recv_operation.emplace(start);
                 posted = recv_operation->prepare(!unprepared->allowed(), address, count, held->get(), peer, comm);

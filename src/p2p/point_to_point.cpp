@@ -256,7 +256,6 @@ struct Receive {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
         Layer& owner = layer();
-        look_for_gpu_before_a_receive();
         const ReceiveReadiness::Unprepared unprepared(owner.receive_readiness);
         RecvOperation recv_operation(call);
         const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
@@ -291,7 +290,6 @@ struct NonblockingReceive {
         if (source == MPI_PROC_NULL) {
             return below<function>()(buffer, count, type, source, tag, comm, request);
         }
-        look_for_gpu_before_a_receive();
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         auto operation = std::make_unique<MessageOp>(comm);
         const Posted posted =
@@ -318,7 +316,6 @@ struct MatchedReceive {
         }
         const MPI_Comm comm = layer().matched.take(*message);
         call.on(comm);
-        look_for_gpu_before_a_receive();
         const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         RecvOperation recv_operation(call);
         const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
@@ -354,7 +351,6 @@ struct NonblockingMatchedReceive {
         }
         const MPI_Comm comm = layer().matched.take(*message);
         call.on(comm);
-        look_for_gpu_before_a_receive();
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         auto operation = std::make_unique<MessageOp>(comm);
         const Posted posted =
@@ -444,7 +440,6 @@ struct SendReceive {
                    int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
         call.on(comm, destination);
-        look_for_gpu_before_a_receive();
         const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         SendOperation send_operation(call);
         RecvOperation recv_operation(call);
@@ -481,7 +476,6 @@ struct SendReceiveReplace {
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int destination, int send_tag, int source,
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
         call.on(comm, destination);
-        look_for_gpu_before_a_receive();
         const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         MPI_Status own{};
         int error = MPI_SUCCESS;
@@ -580,7 +574,6 @@ struct NonblockingSendReceive {
                    int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm, destination);
-        look_for_gpu_before_a_receive();
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         SendOperation send_operation(call);
         RecvOperation recv_operation(call);
@@ -601,7 +594,6 @@ struct NonblockingSendReceiveReplace {
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int destination, int send_tag, int source,
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm, destination);
-        look_for_gpu_before_a_receive();
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         const bool rts = !unprepared.allowed();
         if (rts || Stage(call).locate(buffer, static_cast<std::int64_t>(count), type).served) {

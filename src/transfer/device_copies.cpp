@@ -453,7 +453,7 @@ class DeviceCopies::State::CopyStream {
 
     /// Gives all held copies to one kernel, if they are many enough. False where the runtime has to do them.
     [[nodiscard]] bool launch_held() noexcept {
-        if (_batch == 0 || _held.size() < _batch || !_all_by_kernel || !_kernels.ready()) {
+        if (_batch == 0 || _batch_refused || _held.size() < _batch || !_all_by_kernel || !_kernels.ready()) {
             return false;
         }
         CopyBatch batch{};
@@ -468,7 +468,10 @@ class DeviceCopies::State::CopyStream {
         gpu::Dim3 grid;
         grid.x = static_cast<unsigned>(_held.size()) * blocks_each;
         std::array<void*, 2> arguments{static_cast<void*>(&batch), static_cast<void*>(&blocks_each)};
-        return _runtime.launch(_kernels.batch, grid, {kKernelThreads, 1, 1}, 0, _stream, arguments.data()).ok();
+        if (!_runtime.launch(_kernels.batch, grid, {kKernelThreads, 1, 1}, 0, _stream, arguments.data()).ok()) {
+            _batch_refused = true;
+        }
+        return !_batch_refused;
     }
 
     /// The outcome of a copy that the stream is through with.
@@ -604,6 +607,7 @@ class DeviceCopies::State::CopyStream {
     std::uint64_t _given = 0;   ///< operations that the stream got, held ones included
     std::vector<gpu::Copy1D> _held;
     bool _all_by_kernel = false;    ///< of the held copies
+    bool _batch_refused = false;    ///< the runtime has refused the kernel: it does the copies from then on
     std::vector<Refused> _refused;  ///< positions of refused copies among the held ones; the copy stream then takes no
                                     ///< new ones
     std::atomic<bool> _any_refused{false};

@@ -68,7 +68,7 @@ constexpr std::array kFigures = {
                  "fragments of all such messages from one process to another that are under way at once", kNotMeasured},
     TuningFigure{"kernel_copy_bytes", Unit::bytes, 0, kAnySize, &Tuning::kernel_copy_bytes,
                  "copies between GPUs up to this size are done by a kernel; 0: none", kNotMeasured},
-    TuningFigure{"kernel_batch_copies", Unit::count, 0, kMostChunks, &Tuning::kernel_batch_copies,
+    TuningFigure{"kernel_batch_copies", Unit::count, 0, 64, &Tuning::kernel_batch_copies,
                  "this many copies of up to 64 KiB that start together are done by one kernel; 0: never",
                  "64 of 32 KiB: over after 17 us instead of 51; 8: 12 instead of 13; 4: 12.7 instead of 12.6 (H100)"},
     TuningFigure{"cpu_copy_bytes", Unit::bytes, 0, kAnySize, &Tuning::cpu_copy_bytes,

@@ -361,6 +361,22 @@ TEST_F(ReadinessTest, TheBackgroundLooksSeldomWhereSendersSettleEverythingThemse
     }
 }
 
+TEST_F(ReadinessTest, TheBackgroundLeavesASenderAloneThatGoesOnSending) {
+    gpu.pass_all();
+    Readiness::Pace pace = endless_burst();
+    pace.left = 1h;
+    begin(pace);
+    const Readiness::Clock::time_point now = Readiness::Clock::now();
+    const auto first = send(0, now - 3h);
+    const auto last = send(0, now);
+    EXPECT_FALSE(readiness->pump());
+    EXPECT_FALSE(first->is_settled());
+    readiness->ask();
+    const auto left = send(0, now - 2h);
+    EXPECT_TRUE(readiness->pump()) << "nothing is left, and it does not linger";
+    EXPECT_TRUE(left->is_settled());
+}
+
 TEST_F(ReadinessTest, TheBackgroundBeginsAnewWithFrequentLooks) {
     Readiness::Pace pace = endless_burst();
     pace.between_looks = 1h;

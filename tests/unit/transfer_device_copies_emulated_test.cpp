@@ -181,6 +181,7 @@ TEST_F(EmulatedCopies, OneKernelDoesManySmallCopiesThatStartTogether) {
     check(without, kCopies, 0);
     gpu.refuse_launches = true;
     check(copies, kCopies, 1);
+    check(copies, kCopies, 0);
 }
 
 TEST_F(EmulatedCopies, NoKernelCopiesBeyondAnAllocation) {
