@@ -14,8 +14,8 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,20 @@ class Examination:
             terminal.rewrite_line(text)
 
     def probe(
-        self, ranks: int, arguments: Sequence[str], *, with_awaken: bool = False, spread: bool = False
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        with_awaken: bool = False,
+        spread: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
-        """Runs a command of the probe. What went wrong is added to the report's problems."""
+        """Runs a command of the probe, with these variables besides the usual ones. What went wrong is added to the
+        report's problems."""
         self.tell(f"{arguments[0]}{' with Awaken' if with_awaken else ''} ...")
         records, job = run_probe(
             self.launcher,
-            self.surroundings,
+            replace(self.surroundings, environment={**self.surroundings.environment, **(environment or {})}),
             ranks,
             arguments,
             with_awaken=with_awaken,
@@ -279,6 +286,11 @@ def examine_transport(examination: Examination, *, with_awaken: bool) -> Report:
     }
     if with_awaken:
         answer["path"] = pairs[0]["path"]
+        trusting = {"AWAKEN_DEFAULT_STREAM": "trust"}
+        small = ["--bytes", "8", "--samples", str(examination.options.samples)]
+        again = only(examination.probe(2, ["pairs", *small], with_awaken=True, environment=trusting), "pair")
+        if again:
+            answer["trusting_latency_us"] = statistics.median([pair["latency_us"] for pair in again])
     return answer
 
 

@@ -126,7 +126,9 @@ def transport_text(side: Report) -> str:
         return str(side["why"])
     path = f", path of the layer: {side['path']}" if side.get("path") else ""
     wrong = "" if side["verified"] else "; THE DATA WERE WRONG"
-    return f"{side['transport']} ({side['why']}); 8 bytes in {side['latency_us']:.1f} us{path}{wrong}"
+    trusting = side.get("trusting_latency_us")
+    saved = f" ({trusting:.1f} us with AWAKEN_DEFAULT_STREAM=trust)" if trusting is not None else ""
+    return f"{side['transport']} ({side['why']}); 8 bytes in {side['latency_us']:.1f} us{saved}{path}{wrong}"
 
 
 def verdict_lines(report: Report) -> list[tuple[str, str]]:

@@ -36,6 +36,8 @@ gpu::Runtime& Layer::look_for_gpu() {
     if (runtime.vendor() != gpu::Vendor::none) {
         if (settings.default_stream == DefaultStream::trust) {
             runtime.trust_default_stream();
+        } else if (settings.report) {
+            runtime.time_default_stream();
         }
         _gpu.store(&runtime, std::memory_order_release);
         node_peers.use(runtime);

@@ -25,6 +25,27 @@ std::string host_name() {
     return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
+/// What AWAKEN_DEFAULT_STREAM=trust would save this process, or why it must not be set. Empty where it hardly matters.
+std::string trust_advice(const gpu::Runtime& runtime) {
+    const gpu::Runtime::StreamQuestions questions = runtime.stream_questions();
+    constexpr std::uint64_t kFew = 100;
+    if (questions.asked < kFew) {
+        return {};
+    }
+    const std::string asked = "the default stream was asked about " + std::to_string(questions.asked) + " times";
+    if (questions.waited_long > questions.asked / kFew) {
+        return asked + ", and " + std::to_string(questions.waited_long) +
+               " times kernels of the program kept a message waiting: it needs AWAKEN_DEFAULT_STREAM=wait";
+    }
+    const double total = static_cast<double>(questions.time.count());
+    char text[200];
+    snprintf(text, sizeof text,
+             ", %.2f us each, %.2f ms in all: AWAKEN_DEFAULT_STREAM=trust saves that in a program that synchronises "
+             "before it calls MPI",
+             total / static_cast<double>(questions.asked) / 1e3, total / 1e6);
+    return asked + text;
+}
+
 /// What the report says of this process and its environment.
 report::Identity identity_of(const Layer& owner) {
     const loader::Binding& binding = owner.binding;
@@ -54,6 +75,9 @@ report::Identity identity_of(const Layer& owner) {
     identity.gpu = runtime->versions().description;
     if (settings.default_stream == DefaultStream::trust) {
         identity.gpu += "; kernels in the default stream are not waited for (AWAKEN_DEFAULT_STREAM=trust)";
+    }
+    if (std::string advice = trust_advice(*runtime); !advice.empty()) {
+        identity.notes.push_back(std::move(advice));
     }
     for (int device = 0; device < runtime->device_count(); ++device) {
         gpu::DeviceInfo info;

@@ -230,6 +230,15 @@ class Runtime {
     /// AWAKEN_DEFAULT_STREAM=trust.
     void trust_default_stream() noexcept { _default_stream_is_trusted.store(true, std::memory_order_relaxed); }
 
+    /// What these calls have cost since time_default_stream(): the time that trust_default_stream() saves.
+    struct StreamQuestions {
+        std::uint64_t asked = 0;        ///< marks, and calls that waited
+        std::uint64_t waited_long = 0;  ///< calls that waited longer than a question takes: for kernels of the program
+        std::chrono::nanoseconds time{0};
+    };
+    void time_default_stream() noexcept { _default_stream_is_timed.store(true, std::memory_order_relaxed); }
+    [[nodiscard]] virtual StreamQuestions stream_questions() const noexcept { return {}; }
+
     // ---- calls that wait for all work of a device -------------------------------------------------------------------
     // free, free_pinned, unregister_host, ipc_close, load_kernels and unload_kernels wait until the device has finished
     // everything that the process gave to it. A driver may keep all other threads away from the device meanwhile (see
@@ -350,9 +359,13 @@ class Runtime {
     [[nodiscard]] bool trusts_default_stream() const noexcept {
         return _default_stream_is_trusted.load(std::memory_order_relaxed);
     }
+    [[nodiscard]] bool times_default_stream() const noexcept {
+        return _default_stream_is_timed.load(std::memory_order_relaxed);
+    }
 
   private:
     std::atomic<bool> _default_stream_is_trusted{false};
+    std::atomic<bool> _default_stream_is_timed{false};
     std::atomic<bool> _stays_busy{false};
     struct Deferred {
         int device;

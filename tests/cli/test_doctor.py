@@ -47,6 +47,7 @@ TIMED = {
     "latency_us": float,
     "verified": bool,
     "path": str,
+    "trusting_latency_us": float,
 }
 RANK = {
     "rank": int,
