@@ -92,8 +92,9 @@ void NodePeers::use(gpu::Runtime& runtime) {
         return;
     }
     _used = true;
+    _tuning = _owner.tuning(runtime);
     if (_owned_network != nullptr) {
-        _owned_network->use(runtime, _owner.tuning(runtime), _owner.packer(), _owner.native_gpu.works());
+        _owned_network->use(runtime, _tuning, _owner.packer(), _owner.native_gpu.works());
     }
     if (_segment != nullptr) {
         if (_segment->processes() < _local_ranks) {
@@ -104,12 +105,13 @@ void NodePeers::use(gpu::Runtime& runtime) {
         }
         const Settings& settings = _owner.settings;
         ipc::Link::Options options;
-        options.path = settings.path == NodePath::direct ? ipc::Link::Path::direct
-                       : settings.path == NodePath::ring ? ipc::Link::Path::ring
-                                                         : ipc::Link::Path::automatic;
+        using Allowed = ipc::Link::Allowed;
+        options.path = settings.path == NodePath::direct ? Allowed::direct
+                       : settings.path == NodePath::ring ? Allowed::ring
+                                                         : Allowed::all;
         options.engine = settings.copy;
         options.cpu_copy = settings.cpu_copy;
-        options.tuning = _owner.tuning(runtime);
+        options.tuning = _tuning;
         options.packer = &_owner.packer();
         Layer& owner = _owner;
         _owned_link = std::make_unique<ipc::Link>(
@@ -160,6 +162,29 @@ transfer::DeviceCopies* NodePeers::copies() const noexcept {
     }
     Network* const between = network();
     return between != nullptr ? between->copies() : nullptr;
+}
+
+NodePeers::Peer NodePeers::peer_of(const MPI_Comm communicator, const int rank) {
+    if (const int index = index_of(communicator, rank); index >= 0) {
+        return link() != nullptr ? Peer{link(), index} : Peer{};
+    }
+    const int remote = remote_of(communicator, rank);
+    return remote >= 0 ? Peer{network(), remote} : Peer{};
+}
+
+ipc::Transport* NodePeers::transport_of(const std::byte* const message, const std::size_t length) const noexcept {
+    if (ipc::Link* const here = link(); here != nullptr && here->is_rts(message, length)) {
+        return here;
+    }
+    Network* const between = network();
+    return between != nullptr && between->is_rts(message, length) ? between : nullptr;
+}
+
+bool NodePeers::begins_like_rts(const std::byte* const message) const noexcept {
+    const ipc::Link* const here = link();
+    const Network* const between = network();
+    return (here != nullptr && here->begins_like_rts(message)) ||
+           (between != nullptr && between->begins_like_rts(message));
 }
 
 int NodePeers::index_of(const MPI_Comm communicator, const int rank) {

@@ -62,6 +62,19 @@ class NodePeers {
     /// True when communicators have records (see Communicators). In a job of several nodes a rank without a GPU has
     /// them too.
     [[nodiscard]] bool knows_members() const noexcept { return _knows_members; }
+    /// A process that messages of the layer can reach.
+    struct Peer {
+        ipc::Transport* transport = nullptr;  ///< null: there is no such way to the process
+        int number = -1;                      ///< as the transport counts
+    };
+    /// The process with this rank in the communicator (in its remote group, if it has one).
+    [[nodiscard]] Peer peer_of(MPI_Comm communicator, int rank);
+    /// The transport whose RTS this message is; null for another message.
+    [[nodiscard]] ipc::Transport* transport_of(const std::byte* message, std::size_t length) const noexcept;
+    /// A first look at memory into which an RTS may be arriving.
+    [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept;
+    /// The figures that choose the path of a message.
+    [[nodiscard]] const transfer::Tuning& tuning() const noexcept { return _tuning; }
     /// Index in the node's segment of the process with this rank in the communicator (in its remote group, if it has
     /// one). -1 when the process is on another node, in another world, or without the layer.
     [[nodiscard]] int index_of(MPI_Comm communicator, int rank);
@@ -106,6 +119,7 @@ class NodePeers {
     std::unique_ptr<Network> _owned_network;
     std::atomic<Network*> _network{nullptr};
     std::atomic<ipc::Link*> _link{nullptr};
+    transfer::Tuning _tuning;
     std::string _why_not = "MPI_Init was not called yet";
     int _local_ranks = 0;  ///< of the job on this node, from the launcher; 0 if the launcher does not say
     bool _may_have_gpu = false;

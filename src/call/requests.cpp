@@ -57,37 +57,37 @@ void Operation::look() {
     const int error =
         may_fail ? ask(native_request, flag, status) : layer().real.Request_get_status(native_request, &flag, &status);
     if (flag != 0 || error != MPI_SUCCESS) {
-        _arrived = true;
         _status = status;
         _status.MPI_ERROR = error;
-        _seen.store(true, std::memory_order_relaxed);
+        _state.store(State::transferring, std::memory_order_release);
     }
 }
 
 bool Operation::advance(const bool asked, const Ask ask) {
-    if (!progressing.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
+    if (!progresses() || is_complete()) {
         return true;
     }
     const std::unique_lock lock(progress_mutex, std::try_to_lock);
     if (!lock.owns_lock()) {
         return false;  // another thread advances it
     }
-    if (progress_op == nullptr || ready.load(std::memory_order_relaxed)) {
+    if (progress_op == nullptr || is_complete()) {
         return true;
     }
-    const bool awaited = !_arrived;
+    const bool awaited = !has_arrived();
     if (awaited && (ask == Ask::mpi || progress_op->may_have_arrived())) {
         look();
     }
-    if (progress_op->advance(_arrived ? &_status : nullptr, asked) && _arrived) {
+    const ipc::Patience patience = asked ? ipc::Patience::long_ : ipc::Patience::endless;
+    if (progress_op->advance(has_arrived() ? &_status : nullptr, patience) && has_arrived()) {
         if (_own_handle && !_spare_handle) {
             layer().real.Grequest_complete(native_request);
         }
         layer().requests.remove_progress_op(*this);
-        ready.store(true, std::memory_order_release);
+        _state.store(State::complete, std::memory_order_release);
         return true;
     }
-    if (awaited && _arrived) {
+    if (awaited && has_arrived()) {
         layer().requests.arrived(*this);
     }
     if (_own_handle && ask == Ask::mpi && ++_looks % kLooksPerProgress == 0) {
@@ -140,7 +140,7 @@ void Operation::take_own_handle(MPI_Request* const request) {
 }
 
 void Operation::need_native_request() {
-    if (_spare_handle && native_request == MPI_REQUEST_NULL && ready.load(std::memory_order_acquire)) {
+    if (_spare_handle && native_request == MPI_REQUEST_NULL && is_complete()) {
         const Native& native = layer().real;
         native.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, &native_request);
         native.Grequest_complete(native_request);
@@ -168,14 +168,19 @@ int Operation::start_own_handle(MPI_Request* const request) {
 void Operation::begin(std::unique_ptr<ProgressOp> what) {
     const std::scoped_lock lock(progress_mutex);
     progress_op = std::move(what);
-    _arrived = _own_handle;
-    _seen.store(_own_handle, std::memory_order_relaxed);
-    ready.store(false, std::memory_order_relaxed);
-    progressing.store(true, std::memory_order_release);
+    _state.store(_own_handle ? State::transferring : State::posted, std::memory_order_release);
+}
+
+void Operation::started(const bool successfully) noexcept {
+    if (!successfully) {
+        _state.store(State::inactive, std::memory_order_release);
+    } else if (!is_active()) {
+        _state.store(State::native, std::memory_order_release);
+    }
 }
 
 void Operation::leave() {
-    if (progressing.load(std::memory_order_acquire) && !ready.load(std::memory_order_acquire)) {
+    if (progresses() && !is_complete()) {
         const std::scoped_lock lock(progress_mutex);
         if (progress_op != nullptr) {
             progress_op->leave();
@@ -184,7 +189,7 @@ void Operation::leave() {
 }
 
 void Operation::leave_if_arrived() {
-    if (has_arrived() && !ready.load(std::memory_order_acquire)) {
+    if (state() == State::transferring) {
         const std::unique_lock lock(progress_mutex, std::try_to_lock);  // or another thread advances it
         if (lock.owns_lock() && progress_op != nullptr) {
             progress_op->leave();
@@ -193,7 +198,7 @@ void Operation::leave_if_arrived() {
 }
 
 bool Operation::flush_to_native() {
-    if (!progressing.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
+    if (!progresses() || is_complete()) {
         return true;
     }
     const std::unique_lock lock(progress_mutex, std::try_to_lock);
@@ -202,7 +207,7 @@ bool Operation::flush_to_native() {
 }
 
 void Operation::store(MPI_Status& status, const int error) {
-    if (progressing.load(std::memory_order_acquire)) {
+    if (progresses()) {
         const std::scoped_lock lock(progress_mutex);
         int outcome = error;
         progress_op->conclude(status, outcome);
@@ -221,17 +226,20 @@ void Operation::store(MPI_Status& status, const int error) {
 }
 
 void Operation::complete(MPI_Status& status, int& error) {
-    active = false;
-    if (progressing.load(std::memory_order_acquire)) {
-        if (!ready.load(std::memory_order_acquire)) {
+    if (progresses()) {
+        if (!is_complete()) {
             layer().requests.remove_progress_op(*this);
         }
-        const std::scoped_lock lock(progress_mutex);
-        progress_op->conclude(status, error);
-        progress_op.reset();
-        progressing.store(false, std::memory_order_release);
+        std::unique_ptr<ProgressOp> over;
+        {
+            const std::scoped_lock lock(progress_mutex);
+            over = std::move(progress_op);
+            _state.store(State::inactive, std::memory_order_release);
+        }
+        over->conclude(status, error);  // may run the program's error handler, which may call MPI or throw
         return;
     }
+    _state.store(State::inactive, std::memory_order_release);
     if (unprepared) {
         unprepared = false;
         layer().receive_readiness.ended_unprepared();

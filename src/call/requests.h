@@ -19,6 +19,7 @@
 #include "base/recycled.h"
 #include "call/request_hash.h"
 #include "call/stage.h"
+#include "ipc/message.h"
 #include "mpi/native.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -39,8 +40,8 @@ class ProgressOp {
     ProgressOp& operator=(const ProgressOp&) = delete;
 
     /// Does what can be done now. `arrived` is the status of the native operation, or null while that is not complete.
-    /// Returns true when only the native operation remains to be completed. `asked`: a caller waits. Throws Error.
-    [[nodiscard]] virtual bool advance(const MPI_Status* arrived, bool asked) = 0;
+    /// Returns true when only the native operation remains to be completed. Throws Error.
+    [[nodiscard]] virtual bool advance(const MPI_Status* arrived, ipc::Patience patience) = 0;
     /// Called after the native operation has completed with this outcome. Sets the status and the error that the
     /// program sees, and raises the error unless the MPI has raised it.
     virtual void conclude(MPI_Status& status, int& error) = 0;
@@ -69,8 +70,8 @@ class Operation {
         partitioned  ///< like bound, but copied partition by partition
     };
 
-    explicit Operation(Kind what) : kind(what) {}
-    Operation(Kind what, Stage buffers) : kind(what), stage(std::move(buffers)) {}
+    explicit Operation(const Kind what) : kind(what), _state(what == Kind::once ? State::native : State::inactive) {}
+    Operation(const Kind what, Stage buffers) : Operation(what) { stage.emplace(std::move(buffers)); }
     ~Operation();
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
@@ -83,7 +84,6 @@ class Operation {
     std::optional<Stage> stage;
     bool receives = false;  ///< the status says how many bytes to store
     bool reads = false;     ///< reads from a file: transferred_bytes() says how many bytes to store
-    bool active = true;     ///< started and not yet completed
     bool stored = false;    ///< MPI_Request_get_status has already copied the data back
     /// Rebinding: starts a native nonblocking operation on a fresh stage. Returns false when the buffer is host memory;
     /// the caller then starts the native persistent request.
@@ -93,12 +93,28 @@ class Operation {
     /// thread may advance it.
     std::unique_ptr<ProgressOp> progress_op;
     std::mutex progress_mutex;
-    std::atomic<bool> progressing{false};  ///< a progress operation exists
-    std::atomic<bool> ready{false};        ///< the progress operation is over: the native request may be completed
     /// A call is completing the operation. The MPI may give the handle to a new operation before that call updates the
     /// table, so from now on find() does not return this operation.
     std::atomic<bool> completing{false};
     bool unprepared = false;  ///< persistent: started natively, and counted as unprepared for an RTS
+
+    /// What is under way. Without a progress operation the states are `native` and, for a persistent one, `inactive`.
+    enum class State : std::uint8_t {
+        inactive,      ///< over, or not started yet
+        native,        ///< the MPI alone has work to do
+        posted,        ///< the native operation is not complete, as far as the layer knows
+        transferring,  ///< it is; the progress operation is not over
+        complete       ///< only the native request remains to be completed
+    };
+    [[nodiscard]] State state() const noexcept { return _state.load(std::memory_order_acquire); }
+    [[nodiscard]] bool is_active() const noexcept { return state() != State::inactive; }
+    /// True while the operation has a progress operation.
+    [[nodiscard]] bool progresses() const noexcept { return state() >= State::posted; }
+    /// True when the native operation was complete at the last look of advance().
+    [[nodiscard]] bool has_arrived() const noexcept { return state() >= State::transferring; }
+    [[nodiscard]] bool is_complete() const noexcept { return state() == State::complete; }
+    /// A persistent operation was started, or could not be.
+    void started(bool successfully) noexcept;
 
     /// Attaches a progress operation, which lives until complete().
     void begin(std::unique_ptr<ProgressOp> what);
@@ -123,8 +139,6 @@ class Operation {
     /// Advances the progress operation, if there is one. Returns true when the native request may be completed without
     /// waiting. complete() reports errors.
     bool advance(bool asked, Ask ask = Ask::mpi);
-    /// True when the native operation was complete at the last look of advance().
-    [[nodiscard]] bool has_arrived() const noexcept { return _seen.load(std::memory_order_relaxed); }
     /// The call ends without completing the operation.
     void leave();
     /// Does the same if the native operation is complete and no other thread works on the operation.
@@ -147,14 +161,13 @@ class Operation {
     UnderWay* _list = nullptr;  ///< list of Requests with this operation, or null; its lock guards both
     UnderWay::iterator _place;
 
-    bool _arrived = false;  ///< the native operation is complete, with `_status`
-    std::atomic<bool> _seen{false};
+    std::atomic<State> _state;
     bool _own_handle = false;
     bool _spare_handle = false;
     /// A look at the MPI takes longer than a look at memory, so only one in so many looks asks the MPI.
     static constexpr unsigned kLooksPerProgress = 16;
     unsigned _looks = 0;
-    MPI_Status _status{};
+    MPI_Status _status{};  ///< of the native operation, from State::transferring on
 };
 
 template <class... Arguments>

@@ -47,7 +47,7 @@ void Messages::follow_revocation() {
     }
 }
 
-bool Messages::advance(const RendezvousSend::Patience patience) {
+bool Messages::advance(const MPI_Status* /*arrived*/, const ipc::Patience patience) {
     follow_revocation();
     const Native& native = layer().real;
     bool all = true;
@@ -86,7 +86,7 @@ bool Messages::advance(const RendezvousSend::Patience patience) {
 
 int Messages::finish() {
     WaitLoop waiting;
-    while (!advance(RendezvousSend::Patience::short_)) {
+    while (!advance(nullptr, ipc::Patience::short_)) {
         waiting.turn();
     }
     MPI_Status ignored{};

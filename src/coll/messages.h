@@ -39,10 +39,8 @@ class Messages final : public ProgressOp {
     /// Goes on until all messages have come and gone. Returns the error code for the program.
     [[nodiscard]] int finish();
 
-    [[nodiscard]] bool advance(const MPI_Status* arrived, bool asked) override {
-        static_cast<void>(arrived);  // the messages' native operations are the only ones
-        return advance(asked ? RendezvousSend::Patience::long_ : RendezvousSend::Patience::endless);
-    }
+    /// The messages' native operations are the only ones.
+    [[nodiscard]] bool advance(const MPI_Status* /*arrived*/, ipc::Patience patience) override;
     void conclude(MPI_Status& status, int& error) override;
     void leave() override;
     [[nodiscard]] bool flush_to_native() override;
@@ -63,7 +61,6 @@ class Messages final : public ProgressOp {
         MPI_Request request = MPI_REQUEST_NULL;
         bool over = false;
     };
-    [[nodiscard]] bool advance(RendezvousSend::Patience patience);
     /// Whether `step` has come to its end. A failure is an end, too. The other messages go on then, since their peers
     /// may be using the program's buffers.
     template <class Step>

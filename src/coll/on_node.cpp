@@ -67,7 +67,7 @@ class CollectiveProgress final : public ProgressOp {
     CollectiveProgress(std::shared_ptr<CollectiveJob> job, Stage stage, const MPI_Comm communicator)
         : _job(std::move(job)), _stage(std::move(stage)), _communicator(communicator) {}
 
-    [[nodiscard]] bool advance(const MPI_Status*, bool) override {
+    [[nodiscard]] bool advance(const MPI_Status*, ipc::Patience) override {
         if (layer().fault_tolerance.is_revoked(_communicator)) {
             _job->revoke();
         }
@@ -515,7 +515,6 @@ bool OnNode::run(MPI_Info, MPI_Request* const request) {
     }
     auto operation = make_operation(Operation::Kind::rebinding);
     operation->handle = operation->native_request = *request = handle;
-    operation->active = false;
     operation->launch = [persistent = std::make_shared<const Persistent>(*this, std::move(node_comm))](
                             Call& start, const std::shared_ptr<Operation>& own, int& outcome) {
         outcome = persistent->start(start, own);

@@ -59,7 +59,6 @@ int carry_out(Stage& stage, Native native, MPI_Info, MPI_Request* const request)
     if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
         auto operation = make_operation(Operation::Kind::bound, std::move(stage));
         operation->handle = operation->native_request = *request;
-        operation->active = false;
         layer().requests.track(std::move(operation));
     }
     return error;

@@ -53,16 +53,12 @@ const gpu::PointerInfo kHost{};
 // ---- sending a message ----------------------------------------------------------------------------------------------
 
 PipelinedSend::PipelinedSend(Network& network, protocol::FlowWindow& flow, const int peer, const std::uint32_t id,
-                             const void* const buffer, const gpu::PointerInfo& info, const std::size_t bytes,
-                             const std::size_t fragment_bytes, std::shared_ptr<const transfer::TypedMemory> typed)
+                             const ipc::Buffer& from, const std::size_t fragment_bytes)
     : _network(network),
       _flow(flow),
       _peer(peer),
       _id(id),
-      _buffer(static_cast<std::byte*>(const_cast<void*>(buffer))),
-      _info(info),
-      _typed(std::move(typed)),
-      _bytes(bytes),
+      _from(from),
       _fragment_bytes(fragment_bytes),
       _progress(Clock::now()) {
     _flow.join(_id);
@@ -87,19 +83,19 @@ void PipelinedSend::start_fragment(protocol::FlowWindow::Credit credit, const bo
     Fragment fragment;
     fragment.credit = std::move(credit);
     fragment.at = _started;
-    fragment.bytes = std::min(_fragment_bytes, _bytes - _started);
+    fragment.bytes = std::min(_fragment_bytes, _from.bytes - _started);
     fragment.block = pinned ? pool.acquire(*_network._runtime, fragment.bytes) : pool.acquire_ordinary(fragment.bytes);
     fragment.place = fragment.block.data();
-    if (_info.kind == gpu::MemoryKind::host) {
-        std::memcpy(fragment.place, _buffer + fragment.at, fragment.bytes);
+    if (_from.info.kind == gpu::MemoryKind::host) {
+        std::memcpy(fragment.place, _from.first + fragment.at, fragment.bytes);
     } else {
-        fragment.copy =
-            _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer), _network.end_of(fragment),
-                                    DeviceCopies::End{_buffer, &_info, _typed}.from(fragment.at), fragment.bytes);
+        fragment.copy = _network._copies->start(
+            _network.device_for(_from.info), static_cast<unsigned>(_peer), _network.end_of(fragment),
+            DeviceCopies::End{_from.first, &_from.info, _from.typed}.from(fragment.at), fragment.bytes);
     }
     _started += fragment.bytes;
     _fragments.push_back(std::move(fragment));
-    if (_started == _bytes) {
+    if (_started == _from.bytes) {
         _flow.leave(_id);
     }
 }
@@ -121,7 +117,7 @@ void PipelinedSend::step(const std::size_t window) {
         --_copied;
         got_on = true;
     }
-    while (_started < _bytes) {
+    while (_started < _from.bytes) {
         protocol::FlowWindow::Credit credit = _flow.take(_id, window);
         if (!credit) {
             break;
@@ -141,7 +137,7 @@ void PipelinedSend::step(const std::size_t window) {
 /// way to ordinary memory pass through pinned blocks as well.
 void PipelinedSend::copy_rest_out() {
     const transfer::PinnedPool& pool = _network._pool;
-    while (_started < _bytes) {
+    while (_started < _from.bytes) {
         start_fragment(_flow.force(), pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes);
     }
 }
@@ -153,14 +149,18 @@ void PipelinedSend::copy_out() {
     }
 }
 
-void PipelinedSend::posted() noexcept {
+void PipelinedSend::posted(const bool /*waits*/) noexcept {
     _posted = true;
-    try_to_advance(false);
+    try {
+        static_cast<void>(advance(ipc::Patience::endless));
+    } catch (const Error&) {
+        // advance() throws the error.
+    }
 }
 
-void PipelinedSend::try_to_advance(const bool asked) noexcept {
+void PipelinedSend::go_on() noexcept {
     try {
-        static_cast<void>(advance(asked));
+        static_cast<void>(advance(ipc::Patience::short_));
     } catch (const Error&) {
         // advance() throws the error.
     }
@@ -175,7 +175,7 @@ void PipelinedSend::withdraw() noexcept {
 /// The message needs no calls any more.
 void PipelinedSend::end() noexcept {
     if (!std::exchange(_ended, true)) {
-        if (_started < _bytes) {
+        if (_started < _from.bytes) {
             _flow.leave(_id);  // else it has left the line, and another message may have the id by now
         }
         _network._unfinished.fetch_sub(1);
@@ -195,7 +195,7 @@ void PipelinedSend::fail(Error error) noexcept {
     lose();
 }
 
-bool PipelinedSend::advance(const bool asked) {
+bool PipelinedSend::advance(const ipc::Patience patience) {
     if (_error) {
         throw *_error;
     }
@@ -217,7 +217,7 @@ bool PipelinedSend::advance(const bool asked) {
         if (_fragments.empty() || may_be_left(watch)) {
             finish();
         }
-    } else if (asked && _posted && _started < _bytes) {
+    } else if (patience != ipc::Patience::endless && _posted && _started < _from.bytes) {
         // The receiver must take the fragments that the MPI has. While it does not come, no more start unless the
         // window grows.
         _flow.grow_if_still(watch, window);
@@ -279,7 +279,7 @@ bool PipelinedSend::flush_to_native() noexcept {
     }
     give_to_mpi([this] {
         const transfer::PinnedPool& pool = _network._pool;
-        while (_started < _bytes && pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes) {
+        while (_started < _from.bytes && pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes) {
             start_fragment(_flow.force());
         }
         if (_flow.stands_still(_network._tuning.large_watch)) {
@@ -312,19 +312,16 @@ void PipelinedSend::lose() noexcept {
 // ---- receiving a message --------------------------------------------------------------------------------------------
 
 PipelinedRecv::PipelinedRecv(Network& network, protocol::FlowWindow& flow, const int peer, const std::uint32_t id,
-                             const std::size_t size, const std::size_t fragment_bytes, void* const buffer,
-                             const gpu::PointerInfo& info, const std::size_t capacity,
-                             std::shared_ptr<const transfer::TypedMemory> typed, std::atomic<std::size_t>& fetching)
+                             const std::size_t size, const std::size_t fragment_bytes, const ipc::Buffer& into,
+                             std::atomic<std::size_t>& fetching)
     : _network(network),
       _flow(flow),
       _peer(peer),
       _id(id),
       _size(size),
       _fragment_bytes(fragment_bytes),
-      _buffer(static_cast<std::byte*>(buffer)),
-      _info(info),
-      _typed(std::move(typed)),
-      _wanted(std::min(size, capacity)),
+      _into(into),
+      _wanted(std::min(size, into.bytes)),
       _from_peer(fetching) {
     _from_peer.fetch_add(1);
     _network._fetching.fetch_add(1);
@@ -356,8 +353,8 @@ void PipelinedRecv::receive_fragment(protocol::FlowWindow::Credit credit) {
     fragment.credit = std::move(credit);
     fragment.at = _asked_for;
     fragment.bytes = std::min(_fragment_bytes, _size - _asked_for);
-    if (_info.host_accessible() && fragment.at + fragment.bytes <= _wanted) {
-        fragment.place = _buffer + fragment.at;
+    if (_into.info.host_accessible() && fragment.at + fragment.bytes <= _wanted) {
+        fragment.place = _into.first + fragment.at;
     } else if (!_error) {
         try {
             fragment.block = _network._pool.acquire(*_network._runtime, fragment.bytes);
@@ -383,15 +380,15 @@ void PipelinedRecv::arrived(Fragment fragment, const MPI_Status& status) {
         throw Error("the sender of a message could not finish its copy", "look at the sender's own error");
     }
     const std::size_t useful = fragment.at < _wanted ? std::min(fragment.bytes, _wanted - fragment.at) : 0;
-    if (useful == 0 || fragment.place == _buffer + fragment.at || _error) {
+    if (useful == 0 || fragment.place == _into.first + fragment.at || _error) {
         return;  // these bytes do not fit, or cannot be delivered; only the sender needed them to be taken
     }
-    if (_info.host_accessible()) {
-        std::memcpy(_buffer + fragment.at, fragment.place, useful);
+    if (_into.info.host_accessible()) {
+        std::memcpy(_into.first + fragment.at, fragment.place, useful);
         return;
     }
-    fragment.copy = _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer),
-                                            DeviceCopies::End{_buffer, &_info, _typed}.from(fragment.at),
+    fragment.copy = _network._copies->start(_network.device_for(_into.info), static_cast<unsigned>(_peer),
+                                            DeviceCopies::End{_into.first, &_into.info, _into.typed}.from(fragment.at),
                                             _network.end_of(fragment), useful);
     _copying.push_back(std::move(fragment));
 }
@@ -821,11 +818,10 @@ bool Network::poll() noexcept {
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
-std::shared_ptr<PipelinedSend> Network::make(const int peer, const void* const buffer, const gpu::PointerInfo& info,
-                                             const std::size_t bytes, const std::size_t fragment_bytes,
-                                             std::shared_ptr<const transfer::TypedMemory> typed) {
+std::shared_ptr<PipelinedSend> Network::make(const int peer, const ipc::Buffer& from,
+                                             const std::size_t fragment_bytes) {
     Sending& sending = _sending[peer];
-    const bool wrapped = info.kind == gpu::MemoryKind::host;
+    const bool wrapped = from.info.kind == gpu::MemoryKind::host;
     const std::uint32_t first = wrapped ? 0 : kKeptBack;
     std::optional<std::uint32_t> free;
     // Takes the ids in turn, so that an id is used again as late as possible.
@@ -838,28 +834,30 @@ std::shared_ptr<PipelinedSend> Network::make(const int peer, const void* const b
     if (!free) {
         return nullptr;
     }
-    auto send = std::make_shared<PipelinedSend>(*this, sending.flow, peer, *free, buffer, info, bytes, fragment_bytes,
-                                                std::move(typed));
+    auto send = std::make_shared<PipelinedSend>(*this, sending.flow, peer, *free, from, fragment_bytes);
     sending.next = *free + 1;
     set(sending.under_way, *free);
     ++sending.generation;
     Notice notice{};
     notice.kind = Notice::announce;
     notice.id = *free;
-    notice.bytes = bytes;
+    notice.bytes = from.bytes;
     notice.generation = sending.generation;
     tell(peer, notice);
-    const Rts rts{kMagic,         sending.secret,    static_cast<std::uint32_t>(_rank), *free, bytes,
+    const Rts rts{kMagic,         sending.secret,    static_cast<std::uint32_t>(_rank), *free, from.bytes,
                   fragment_bytes, sending.generation};
     std::memcpy(send->_message.data(), &rts, sizeof rts);
     return send;
 }
 
-std::shared_ptr<PipelinedSend> Network::start_send(const int peer, const void* const buffer,
-                                                   const gpu::PointerInfo& info, const std::size_t bytes,
-                                                   std::shared_ptr<const transfer::TypedMemory> typed) {
-    if (!_has_gpu.load(std::memory_order_acquire) || bytes < _tuning.network_bytes || passes_through() ||
-        (typed != nullptr && !can_move(*typed, info))) {
+void Network::describe(const int /*peer*/, protocol::SendFacts& facts) const noexcept {
+    facts.receiver = protocol::SendFacts::Receiver::on_other_node;
+}
+
+std::shared_ptr<ipc::OutgoingMessage> Network::start_send(const int peer, const ipc::Buffer& from,
+                                                          const protocol::SendPaths& paths) {
+    if (paths.begin() == paths.end() || *paths.begin() != protocol::SendPath::pipelined ||
+        !_has_gpu.load(std::memory_order_acquire) || passes_through()) {
         return nullptr;
     }
     poll();
@@ -880,7 +878,7 @@ std::shared_ptr<PipelinedSend> Network::start_send(const int peer, const void* c
         if (!sending.ready) {
             return nullptr;
         }
-        send = make(peer, buffer, info, bytes, _tuning.network_fragment_bytes, std::move(typed));
+        send = make(peer, from, _tuning.network_fragment_bytes);
     }
     if (send != nullptr) {
         try {
@@ -928,12 +926,12 @@ void Network::mark_length_used(const int peer, Sending& sending, const std::uint
     }
 }
 
-std::shared_ptr<PipelinedSend> Network::wrap(const int peer, const void* const packed, const std::size_t bytes) {
+std::shared_ptr<ipc::OutgoingMessage> Network::wrap(const int peer, const void* const packed, const std::size_t bytes) {
     poll();
     std::shared_ptr<PipelinedSend> send;
     {
         const std::scoped_lock lock(_mutex);
-        send = make(peer, packed, kHost, bytes, bytes);
+        send = make(peer, {static_cast<std::byte*>(const_cast<void*>(packed)), kHost, bytes, nullptr}, bytes);
         const std::uint32_t id = ipc::slot_of_length(bytes);
         if (Sending& sending = _sending[peer]; send == nullptr && !has(sending.under_way, id)) {
             mark_length_used(peer, sending, id);
@@ -967,10 +965,8 @@ bool Network::is_rts(const std::byte* const message, const std::size_t length) c
     return rts.magic == kMagic && rts.secret == _secret;
 }
 
-std::shared_ptr<PipelinedRecv> Network::start_recv(const std::byte* const message, const std::size_t length,
-                                                   void* const buffer, const gpu::PointerInfo& info,
-                                                   const std::size_t capacity,
-                                                   std::shared_ptr<const transfer::TypedMemory> typed) {
+std::shared_ptr<ipc::IncomingMessage> Network::start_receive(const std::byte* const message, const std::size_t length,
+                                                             const ipc::Buffer& into) {
     Rts rts{};
     std::memcpy(&rts, message, sizeof rts);
     if (!ipc::is_rts_length(length) || rts.id != ipc::slot_of_length(length) ||
@@ -987,7 +983,7 @@ std::shared_ptr<PipelinedRecv> Network::start_recv(const std::byte* const messag
     }
     announced.taken = rts.generation;
     auto fetch = std::make_shared<PipelinedRecv>(*this, receiving.flow, peer, rts.id, rts.bytes, rts.fragment_bytes,
-                                                 buffer, info, capacity, std::move(typed), receiving.fetching);
+                                                 into, receiving.fetching);
     // Holds the lock, so that the sender hears of messages in the order in which they stand in line here.
     receiving.flow.join(rts.id, true);
     Notice notice{};
@@ -997,7 +993,7 @@ std::shared_ptr<PipelinedRecv> Network::start_recv(const std::byte* const messag
     return fetch;
 }
 
-ipc::TrueSize Network::size_of(const int peer, const std::size_t length) const {
+ipc::TrueSize Network::size_of(const int peer, const std::size_t length) const noexcept {
     const std::uint32_t id = ipc::slot_of_length(length);
     const std::scoped_lock lock(_mutex);
     ipc::TrueSize size;

@@ -41,7 +41,7 @@
 
 #include "base/error.h"
 #include "gpu/gpu.h"
-#include "ipc/offers.h"
+#include "ipc/message.h"
 #include "mpi/native.h"
 #include "protocol/flow_window.h"
 #include "protocol/reachability.h"
@@ -69,35 +69,31 @@ struct Fragment {
 };
 
 /// A message to another node. One thread at a time uses it, in calls of the program.
-class PipelinedSend {
+class PipelinedSend final : public ipc::OutgoingMessage {
   public:
-    PipelinedSend(Network& network, protocol::FlowWindow& flow, int peer, std::uint32_t id, const void* buffer,
-                  const gpu::PointerInfo& info, std::size_t bytes, std::size_t fragment_bytes,
-                  std::shared_ptr<const transfer::TypedMemory> typed);
-    ~PipelinedSend();
+    PipelinedSend(Network& network, protocol::FlowWindow& flow, int peer, std::uint32_t id, const ipc::Buffer& from,
+                  std::size_t fragment_bytes);
+    ~PipelinedSend() override;
     PipelinedSend(const PipelinedSend&) = delete;
     PipelinedSend& operator=(const PipelinedSend&) = delete;
 
-    [[nodiscard]] const std::byte* rts() const noexcept { return _message.data(); }
-    [[nodiscard]] std::size_t rts_length() const noexcept { return ipc::rts_length(_id); }
-    /// Copies all of the message to memory of the layer. The buffer is free when this returns. Throws Error.
-    void copy_out();
-    /// The RTS was sent: fragments may follow.
-    void posted() noexcept;
-    /// The RTS could not be sent: takes the message back.
-    void withdraw() noexcept;
-    /// True when the program may use the buffer again. `asked`: a call waits for that. Then, after tuning.large_watch
-    /// without progress, the layer copies out more and more of the rest. Throws Error when copying failed.
-    [[nodiscard]] bool advance(bool asked);
-    /// The same, but keeps an error for the next call of advance().
-    void try_to_advance(bool asked) noexcept;
-    /// The call ends. If it is the call that started the message, the layer gives the MPI as many fragments as it can
-    /// spare pinned memory for, which mostly is all. advance() throws the errors.
-    void leave() noexcept;
-    /// The MPI must be able to finish the message alone: call until it returns true. While the receiver takes fragments
-    /// and there is no pinned memory for the next one, the layer waits for pinned memory and takes no ordinary memory.
-    /// advance() throws the errors.
-    [[nodiscard]] bool flush_to_native() noexcept;
+    [[nodiscard]] const std::byte* rts() const noexcept override { return _message.data(); }
+    [[nodiscard]] std::size_t rts_length() const noexcept override { return ipc::rts_length(_id); }
+    [[nodiscard]] report::Path path() const noexcept override { return report::Path::pipelined; }
+    void copy_out() override;
+    /// Fragments may follow.
+    void posted(bool waits) noexcept override;
+    void withdraw() noexcept override;
+    /// When a call waits, and after tuning.large_watch without progress, the layer copies out more and more of the
+    /// rest.
+    [[nodiscard]] bool advance(ipc::Patience patience) override;
+    void go_on() noexcept override;
+    /// If it is the call that started the message, the layer gives the MPI as many fragments as it can spare pinned
+    /// memory for, which mostly is all. advance() throws the errors.
+    void leave() noexcept override;
+    /// While the receiver takes fragments and there is no pinned memory for the next one, the layer waits for pinned
+    /// memory and takes no ordinary memory.
+    [[nodiscard]] bool flush_to_native() noexcept override;
 
   private:
     friend class Network;
@@ -111,20 +107,17 @@ class PipelinedSend {
     void end() noexcept;
     void fail(Error error) noexcept;
     void lose() noexcept;
-    [[nodiscard]] bool all_copied() const noexcept { return _started == _bytes && _copied == _fragments.size(); }
+    [[nodiscard]] bool all_copied() const noexcept { return _started == _from.bytes && _copied == _fragments.size(); }
     [[nodiscard]] bool all_sent() const noexcept { return _posted && all_copied() && _sent == _fragments.size(); }
     [[nodiscard]] bool may_be_left(std::chrono::nanoseconds watch);
     /// A small message that an MPI would buffer: it must not wait for its receiver.
-    [[nodiscard]] bool is_wrapped() const noexcept { return _info.kind == gpu::MemoryKind::host; }
+    [[nodiscard]] bool is_wrapped() const noexcept { return _from.info.kind == gpu::MemoryKind::host; }
 
     Network& _network;
     protocol::FlowWindow& _flow;
     const int _peer;
     const std::uint32_t _id;
-    std::byte* const _buffer;
-    const gpu::PointerInfo _info;
-    const std::shared_ptr<const transfer::TypedMemory> _typed;
-    const std::size_t _bytes;
+    const ipc::Buffer _from;
     const std::size_t _fragment_bytes;
     std::array<std::byte, ipc::kLongestRts> _message{};
     std::deque<Fragment> _fragments;  ///< first the sent ones, then the copied ones, then those being copied
@@ -140,22 +133,19 @@ class PipelinedSend {
 };
 
 /// A message from another node. One thread at a time uses it, in calls of the program.
-class PipelinedRecv {
+class PipelinedRecv final : public ipc::IncomingMessage {
   public:
     /// The message is in the flow window already. `fetching`: the number of receives from its sender that are not over.
     PipelinedRecv(Network& network, protocol::FlowWindow& flow, int peer, std::uint32_t id, std::size_t size,
-                  std::size_t fragment_bytes, void* buffer, const gpu::PointerInfo& info, std::size_t capacity,
-                  std::shared_ptr<const transfer::TypedMemory> typed, std::atomic<std::size_t>& fetching);
-    ~PipelinedRecv();
+                  std::size_t fragment_bytes, const ipc::Buffer& into, std::atomic<std::size_t>& fetching);
+    ~PipelinedRecv() override;
     PipelinedRecv(const PipelinedRecv&) = delete;
     PipelinedRecv& operator=(const PipelinedRecv&) = delete;
 
-    /// True when the receive is over, with or without an error.
-    [[nodiscard]] bool advance() noexcept;
-    /// Bytes of the message, which may be more than the buffer holds.
-    [[nodiscard]] std::size_t size() const noexcept { return _size; }
-    /// Why the receive failed. Call only when it is over.
-    [[nodiscard]] const std::optional<Error>& error() const noexcept { return _error; }
+    [[nodiscard]] bool advance() noexcept override;
+    [[nodiscard]] std::size_t size() const noexcept override { return _size; }
+    [[nodiscard]] const std::optional<Error>& error() const noexcept override { return _error; }
+    [[nodiscard]] report::Path path() const noexcept override { return report::Path::pipelined; }
 
   private:
     void step();
@@ -168,9 +158,7 @@ class PipelinedRecv {
     const int _peer;
     const std::uint32_t _id;
     const std::size_t _size, _fragment_bytes;
-    std::byte* const _buffer;
-    const gpu::PointerInfo _info;
-    const std::shared_ptr<const transfer::TypedMemory> _typed;
+    const ipc::Buffer _into;
     const std::size_t _wanted;
     std::atomic<std::size_t>& _from_peer;  ///< receives from the peer that are not over
     std::deque<Fragment> _receiving, _copying;
@@ -180,11 +168,11 @@ class PipelinedRecv {
     std::optional<Error> _error;
 };
 
-class Network {
+class Network final : public ipc::Transport {
   public:
     /// `others_wait`: tells whether another thread waits in the MPI, so that a message must not depend on later calls.
     Network(const Native& native, transfer::PinnedPool& pool, std::function<bool()> others_wait);
-    ~Network();
+    ~Network() override;
     Network(const Network&) = delete;
     Network& operator=(const Network&) = delete;
 
@@ -239,36 +227,23 @@ class Network {
     /// The MPI takes device memory itself, as the MPI or the user says: messages are left to it.
     [[nodiscard]] bool passes_through() const noexcept { return _passes_through.load(std::memory_order_acquire); }
 
-    /// Sends `bytes` bytes of device memory in fragments to the process with rank `peer` in MPI_COMM_WORLD. Null when
-    /// the message is to be sent plain: it is too small, the receiver is not ready, or too much is under way. `typed`:
-    /// the bytes of a datatype with gaps; `buffer` is then the lowest byte.
-    [[nodiscard]] std::shared_ptr<PipelinedSend> start_send(
-        int peer, const void* buffer, const gpu::PointerInfo& info, std::size_t bytes,
-        std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
-    /// Whether messages can be received into such memory, which `info` describes.
-    [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) const {
-        return _copies->can_move(device_for(info), memory);
+    // A peer is a rank in MPI_COMM_WORLD.
+    void describe(int peer, protocol::SendFacts& facts) const noexcept override;
+    [[nodiscard]] std::shared_ptr<ipc::OutgoingMessage> start_send(int peer, const ipc::Buffer& from,
+                                                                   const protocol::SendPaths& paths) override;
+    [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) override {
+        return _has_gpu.load(std::memory_order_acquire) && _copies->can_move(device_for(info), memory);
     }
-    /// Call before a message of an RTS's length is sent plain. False when it must not be, since an RTS of that length
-    /// is under way, or too few lengths are left for RTS messages: then wrap() it.
-    [[nodiscard]] bool may_go_plain(int peer, std::size_t length);
-    /// An RTS for a small message in host memory, which is copied at once.
-    [[nodiscard]] std::shared_ptr<PipelinedSend> wrap(int peer, const void* packed, std::size_t bytes);
+    /// False when an RTS of that length is under way, or too few lengths are left for RTS messages.
+    [[nodiscard]] bool may_go_plain(int peer, std::size_t length) override;
+    [[nodiscard]] std::shared_ptr<ipc::OutgoingMessage> wrap(int peer, const void* packed, std::size_t bytes) override;
 
-    /// False when the message is no RTS. Looks at a few bytes.
-    [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept;
-    /// Whether a received message is an RTS to this process, or a forgery of one: it is as short, and begins with the
-    /// secret, as nothing else does.
-    [[nodiscard]] bool is_rts(const std::byte* message, std::size_t length) const noexcept;
-    /// Receives the message that the RTS announces: as much as fits into `capacity` bytes at `buffer`, which `info`
-    /// describes (kind host for ordinary memory). Null when the RTS names no message: it is forged, or was received
-    /// before.
-    [[nodiscard]] std::shared_ptr<PipelinedRecv> start_recv(
-        const std::byte* message, std::size_t length, void* buffer, const gpu::PointerInfo& info, std::size_t capacity,
-        std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
-    /// True size of the message from `peer` that a probe found with this length, as far as the sender has announced it.
-    /// poll() takes in more announcements.
-    [[nodiscard]] ipc::TrueSize size_of(int peer, std::size_t length) const;
+    [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept override;
+    [[nodiscard]] bool is_rts(const std::byte* message, std::size_t length) const noexcept override;
+    [[nodiscard]] std::shared_ptr<ipc::IncomingMessage> start_receive(const std::byte* message, std::size_t length,
+                                                                      const ipc::Buffer& into) override;
+    /// Knows what senders have announced. poll() takes in more announcements.
+    [[nodiscard]] ipc::TrueSize size_of(int peer, std::size_t length) const noexcept override;
 
   private:
     friend class PipelinedSend;
@@ -360,9 +335,7 @@ class Network {
     void listen_again(std::size_t index);
     void asks_mpi();
     void complete_pings();
-    [[nodiscard]] std::shared_ptr<PipelinedSend> make(int peer, const void* buffer, const gpu::PointerInfo& info,
-                                                      std::size_t bytes, std::size_t fragment_bytes,
-                                                      std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
+    [[nodiscard]] std::shared_ptr<PipelinedSend> make(int peer, const ipc::Buffer& from, std::size_t fragment_bytes);
 
     [[nodiscard]] bool wait_for(MPI_Request& request, std::chrono::nanoseconds limit);
     void send_fragment(int peer, std::uint32_t id, Fragment& fragment);

@@ -35,9 +35,6 @@ constexpr std::size_t kPart = 32;
 /// owner's card.
 constexpr std::size_t kMappedPart = 16;
 constexpr std::size_t kMostMapped = std::size_t{16} << 30;
-/// A link between GPUs carries at least this many bytes at a time: reading shorter blocks moves more bytes than are
-/// wanted.
-constexpr std::int64_t kLinkTransferBytes = 32;
 
 std::size_t part_of_card(gpu::Runtime& runtime, const std::size_t part) {
     gpu::DeviceInfo info;
@@ -48,6 +45,19 @@ std::size_t part_of_card(gpu::Runtime& runtime, const std::size_t part) {
 }
 
 }  // namespace
+
+report::Path path_of(const Route route) noexcept {
+    switch (route) {
+        case Route::pull:
+            return report::Path::direct;
+        case Route::copy:
+        case Route::by_cpu:
+            return report::Path::copied;
+        case Route::ring:
+            break;
+    }
+    return report::Path::ring;
+}
 
 std::size_t Link::area_bytes(const int processes) noexcept {
     return round_up(sizeof(Area), 64) + static_cast<std::size_t>(processes) * 2 * sizeof(std::atomic<std::uint32_t>);
@@ -268,43 +278,48 @@ void Link::publish(RendezvousSend& send, const Location& location, const bool is
     }
 }
 
-std::shared_ptr<RendezvousSend> Link::start_send(const int peer, void* const buffer, const gpu::PointerInfo& info,
-                                                 const std::size_t bytes, const bool detached,
-                                                 std::shared_ptr<const transfer::TypedMemory> typed) {
+void Link::describe(const int peer, protocol::SendFacts& facts) const noexcept {
+    using Facts = protocol::SendFacts;
+    facts.receiver = peer == _own ? Facts::Receiver::itself : Facts::Receiver::on_node;
+    if (peer != _own) {
+        const std::uint32_t known = reachability(peer, _own).load(std::memory_order_acquire);
+        facts.reach = known == works     ? Facts::Reach::works
+                      : known == refused ? Facts::Reach::refused
+                                         : Facts::Reach::untried;
+    }
+    facts.wants_from_host = wants_from_host(peer, static_cast<std::int64_t>(facts.bytes));
+    facts.allowed = _options.path;
+    facts.cpu_reaches_memory = _window.usable();
+}
+
+std::shared_ptr<OutgoingMessage> Link::start_send(const int peer, const Buffer& from,
+                                                  const protocol::SendPaths& paths) {
     AWAKEN_STEP("Isend: start_send");
-    if (bytes == 0 || (typed != nullptr && !can_move(*typed, info))) {
+    if (paths.begin() == paths.end() || !protocol::is_on_node(*paths.begin())) {
         return nullptr;
     }
-    std::shared_ptr<RendezvousSend> send = reserve(peer, bytes);
+    std::shared_ptr<RendezvousSend> send = reserve(peer, from.bytes);
     if (send == nullptr) {
         return nullptr;
     }
-    send->_buffer = static_cast<std::byte*>(buffer);
-    send->_info = info;
-    send->_typed = std::move(typed);
-    // No work that the program's synchronous-looking calls left behind may still write the buffer when another process
-    // reads it. RendezvousSend::wait_until_ready() waits for work in the default stream.
-    bool offered = false;
+    send->_buffer = from.first;
+    send->_info = from.info;
+    send->_typed = from.typed;
     try {
-        const int device = info.device >= 0 ? info.device : any_device();
-        if (info.host_accessible()) {
-            offered = peer != _own && !detached && send->_typed == nullptr && send_from_host(*send);
-        } else if (_runtime.order_after_default_stream(buffer, info).ok()) {
-            if (peer == _own && !detached && send->_typed != nullptr) {
-                offered = send_copy(*send);
-            } else if (peer == _own && !detached) {
-                Location location;
-                location.kind = Location::Kind::own;
-                location.address = reinterpret_cast<std::uintptr_t>(buffer);
-                publish(*send, location, false, 0);
-                offered = true;
-            } else {
-                // A copy that waits in device memory is the only one, so the sender makes it only when the receiver is
-                // known to be able to read it. The sender may offer the original on trial.
-                const bool may_read = _options.path != Path::ring && has_probe_buffer(device) && !is_unreadable(peer);
-                offered = send_by_cpu(*send) || (may_read && !detached && send_directly(*send)) ||
-                          (may_read && is_readable(peer) && send_copy(*send)) ||
-                          (_options.path != Path::direct && !detached && send_through_ring(*send));
+        // A thread that uses no GPU gets no context for a message in host memory. No work that the program's
+        // synchronous-looking calls left behind may still write device memory when another process reads it.
+        // RendezvousSend::wait_until_ready() waits for work in the default stream.
+        int device = from.info.device;
+        const bool usable = from.info.host_accessible()
+                                ? _runtime.current_device(device).ok() && device >= 0
+                                : _runtime.order_after_default_stream(from.first, from.info).ok();
+        device = device >= 0 ? device : any_device();
+        // The receiver of a first message tries whether it can read this process's memory, whichever path that takes.
+        const bool is_probed = usable && peer != _own && _options.path != Allowed::ring && has_probe_buffer(device);
+        for (const protocol::SendPath path : paths) {
+            const bool is_read = path == protocol::SendPath::pull || path == protocol::SendPath::exported;
+            if (usable && (is_probed || peer == _own || !is_read) && offer(path, *send)) {
+                return send;
             }
         }
     } catch (const BeyondAllocation&) {
@@ -313,16 +328,36 @@ std::shared_ptr<RendezvousSend> Link::start_send(const int peer, void* const buf
     } catch (const Error& error) {
         // The copy could not even be started. The plain way may work, and says why when it does not.
         note_once(error.what());
-        offered = false;
     }
-    if (!offered) {
-        send->withdraw();
-        return nullptr;
-    }
-    return send;
+    send->withdraw();
+    return nullptr;
 }
 
-std::shared_ptr<RendezvousSend> Link::wrap(const int peer, const void* const buffer, const std::size_t bytes) {
+/// Offers the message in this way. False when that is not possible now.
+bool Link::offer(const protocol::SendPath path, RendezvousSend& send) {
+    using protocol::SendPath;
+    switch (path) {
+        case SendPath::by_cpu:
+            return send_by_cpu(send);
+        case SendPath::own: {
+            Location location;
+            location.kind = Location::Kind::own;
+            location.address = reinterpret_cast<std::uintptr_t>(send._buffer);
+            publish(send, location, false, 0);
+            return true;
+        }
+        case SendPath::pull:
+            return send_directly(send);
+        case SendPath::exported:
+            return send_copy(send);
+        case SendPath::ring:
+            return send_through_ring(send);
+        default:
+            return false;
+    }
+}
+
+std::shared_ptr<OutgoingMessage> Link::wrap(const int peer, const void* const buffer, const std::size_t bytes) {
     if (bytes > _tuning.small_bytes || !small_space()) {
         return nullptr;
     }
@@ -339,9 +374,7 @@ std::shared_ptr<RendezvousSend> Link::wrap(const int peer, const void* const buf
 }
 
 bool Link::send_by_cpu(RendezvousSend& send) {
-    if (send._typed != nullptr || send._bytes > _tuning.cpu_copy_bytes || send._bytes > _tuning.small_bytes ||
-        send._info.kind != gpu::MemoryKind::device || !_window.usable() || !small_space() ||
-        !_runtime.finish_default_stream(send._info.device).ok() ||
+    if (!small_space() || !_runtime.finish_default_stream(send._info.device).ok() ||
         !_window.to_host(small_place(send._ticket), send._buffer, send._info, send._bytes)) {
         return false;
     }
@@ -354,9 +387,6 @@ bool Link::send_by_cpu(RendezvousSend& send) {
 
 bool Link::send_directly(RendezvousSend& send) {
     AWAKEN_STEP("Isend: directly");
-    if (!send._info.ipc_capable) {
-        return false;
-    }
     if (!small_space()) {
         // A receiver that cannot read this memory would wait for a copy that there is no memory for.
         note_once("no shared memory for messages that their receiver may refuse: they were staged");
@@ -365,9 +395,6 @@ bool Link::send_directly(RendezvousSend& send) {
     std::optional<transfer::Strided> shape;
     if (send._typed != nullptr) {
         shape = send._typed->strided;
-        if (!shape || (shape->width < kLinkTransferBytes && send._bytes > _tuning.strided_pull_bytes)) {
-            return false;
-        }
         // Makes the offset count from the lowest byte, which the location describes.
         shape->offset +=
             static_cast<std::int64_t>(send._typed->origin - reinterpret_cast<std::uintptr_t>(send._buffer));
@@ -469,21 +496,6 @@ bool Link::find_small_ring(const Ticket ticket, Location& location, transfer::Ri
     location.chunk_bytes = _tuning.small_bytes / kChunks;
     memory = {small_place(ticket), location.chunk_bytes, kChunks, _small.registered};
     return true;
-}
-
-/// This process's GPU copies page-locked memory into exported memory of this process, and the receiver's GPU copies it
-/// from there; no CPU touches the bytes. Of ordinary memory the CPU makes one copy in any case: into the ring. The
-/// receiver's GPU takes the bytes from there, and they do not pass through the sender's GPU.
-bool Link::send_from_host(RendezvousSend& send) {
-    int device = -1;
-    if (!_runtime.current_device(device).ok() || device < 0) {
-        return false;  // a thread that uses no GPU gets no context for this
-    }
-    const auto by_copy = [&] {
-        return _options.path != Path::ring && has_probe_buffer(device) && is_readable(send._peer) && send_copy(send);
-    };
-    const auto by_ring = [&] { return _options.path != Path::direct && send_through_ring(send); };
-    return send._info.kind == gpu::MemoryKind::pinned ? by_copy() || by_ring() : by_ring() || by_copy();
 }
 
 /// Maps shared memory that stays mapped, and registers it with the GPU runtime when that agrees.
@@ -746,11 +758,9 @@ TrueSize Link::size_of(const int peer, const std::size_t length) const noexcept 
     return inbox(peer).size_of(length);
 }
 
-std::shared_ptr<RendezvousGet> Link::start_get(const std::byte* const message, const std::size_t length,
-                                               void* const buffer, const gpu::PointerInfo& info,
-                                               const std::size_t capacity,
-                                               std::shared_ptr<const transfer::TypedMemory> typed) {
-    AWAKEN_STEP("wait: start_get");
+std::shared_ptr<IncomingMessage> Link::start_receive(const std::byte* const message, const std::size_t length,
+                                                     const Buffer& into) {
+    AWAKEN_STEP("wait: start_receive");
     if (!is_rts(message, length)) {
         return nullptr;
     }
@@ -768,17 +778,17 @@ std::shared_ptr<RendezvousGet> Link::start_get(const std::byte* const message, c
                                        RecyclingAllocator<RendezvousGet>{});
     get->_peer = peer;
     get->_claim = *claim;
-    get->_buffer = static_cast<std::byte*>(buffer);
-    get->_info = info;
-    get->_typed = std::move(typed);
+    get->_buffer = into.first;
+    get->_info = into.info;
+    get->_typed = into.typed;
     get->_size = claim->bytes;
-    get->_wanted = std::min<std::size_t>(claim->bytes, capacity);
+    get->_wanted = std::min<std::size_t>(claim->bytes, into.bytes);
     get->_traced.begin(trace::Kind::background, "message fetched", get->_wanted, -1, _segment.process(peer).world_rank);
-    if (peer != _own && _options.path != Path::ring &&
+    if (peer != _own && _options.path != Allowed::ring &&
         area(peer).probe_buffer.there.load(std::memory_order_acquire) != 0) {
         // Tests the path at first use, whichever way the message came: the result decides how the next messages are
         // sent.
-        static_cast<void>(can_read(peer, info.device >= 0 ? info.device : any_device()));
+        static_cast<void>(can_read(peer, into.info.device >= 0 ? into.info.device : any_device()));
     }
     try {
         if (get->_wanted != 0) {
@@ -795,8 +805,11 @@ std::shared_ptr<RendezvousGet> Link::start_get(const std::byte* const message, c
 }
 
 bool Link::has_probe_buffer(const int device) {
-    const std::scoped_lock lock(_mutex);
     ProbeBuffer& probe_buffer = area(_own).probe_buffer;
+    if (probe_buffer.there.load(std::memory_order_relaxed) != 0) {
+        return true;
+    }
+    const std::scoped_lock lock(_mutex);
     if (_probe_buffer_tried) {
         return probe_buffer.there.load(std::memory_order_relaxed) != 0;
     }

@@ -24,6 +24,7 @@
 #include "base/recycled.h"
 #include "gpu/gpu.h"
 #include "ipc/background.h"
+#include "ipc/message.h"
 #include "ipc/offers.h"
 #include "ipc/readiness.h"
 #include "node/segment.h"
@@ -41,12 +42,6 @@ namespace awaken::ipc {
 
 class Link;
 
-/// The program sends more bytes than the allocation of its buffer has.
-class BeyondAllocation final : public Error {
-  public:
-    using Error::Error;
-};
-
 /// How the bytes of a message travel, for the report.
 enum class Route : std::uint8_t {
     pull,    ///< the receiver reads the sender's own memory
@@ -54,29 +49,27 @@ enum class Route : std::uint8_t {
     ring,    ///< through chunks of shared host memory
     by_cpu,  ///< copied by the CPU through shared memory
 };
+[[nodiscard]] report::Path path_of(Route route) noexcept;
 
 /// A message to another process of the node.
-class RendezvousSend final : public Job,
+class RendezvousSend final : public OutgoingMessage,
+                             public Job,
                              public Readiness::Source,
                              public Recycled<RendezvousSend>,
                              public std::enable_shared_from_this<RendezvousSend> {
   public:
     ~RendezvousSend() override;
 
-    /// The RTS, which the caller sends in the message's place.
-    [[nodiscard]] const std::byte* rts() const noexcept;
-    [[nodiscard]] std::size_t rts_length() const noexcept { return rts_length_of(_ticket); }
+    [[nodiscard]] const std::byte* rts() const noexcept override;
+    [[nodiscard]] std::size_t rts_length() const noexcept override { return rts_length_of(_ticket); }
+    [[nodiscard]] report::Path path() const noexcept override { return path_of(_route); }
     [[nodiscard]] Route route() const noexcept { return _route; }
 
-    /// How long the sender waits for its receiver before it copies the message out.
-    enum class Patience : std::uint8_t {
-        endless,  ///< no call waits
-        short_,   ///< a blocking send
-        long_     ///< the completion of a nonblocking one
-    };
-    /// True when the program may use the buffer again. Throws awaken::Error when a copy failed, or the receiver died
-    /// while the message was under way.
-    [[nodiscard]] bool advance(Patience patience);
+    void copy_out() override;
+    void posted(bool waits) override;
+    [[nodiscard]] bool advance(Patience patience) override;
+    void leave() override;
+    void end() noexcept override;
     /// Call when the RTS has been sent. Waits until the program's work in the default stream is over, which the
     /// receiver's streams do not wait for, and lets the receiver read the buffer. Asking the runtime costs a
     /// microsecond, in which the RTS travels.
@@ -85,8 +78,7 @@ class RendezvousSend final : public Job,
     [[nodiscard]] bool is_read_by_its_receiver() const noexcept { return !_is_copy && _ring == nullptr && !_withdrawn; }
     /// The work in the default stream is over, with that outcome: see Readiness.
     void became_ready(const gpu::Status& status) noexcept override;
-    /// The RTS could not be sent: takes the offer back.
-    void withdraw() noexcept;
+    void withdraw() noexcept override;
     /// Whether the send must be advanced now and then even when no call waits for it.
     [[nodiscard]] bool wants_background() noexcept;
     bool pump() noexcept override;
@@ -141,6 +133,7 @@ class RendezvousSend final : public Job,
     std::atomic<bool> _free{false};
     std::atomic<bool> _not_ready{false};  ///< in the link's Readiness
     bool _withdrawn = false;
+    bool _left = false;  ///< the background has it, too
     std::optional<Error> _error;
     Clock::time_point _asked{};   ///< when a call first waited
     Clock::time_point _looked{};  ///< when the receiver was last seen alive
@@ -163,21 +156,22 @@ class RendezvousSend final : public Job,
 };
 
 /// A message from another process of the node.
-class RendezvousGet final : public Job, public Recycled<RendezvousGet> {
+class RendezvousGet final : public IncomingMessage,
+                            public Job,
+                            public Recycled<RendezvousGet>,
+                            public std::enable_shared_from_this<RendezvousGet> {
   public:
     ~RendezvousGet() override;
 
-    /// True when the get is over, with or without an error.
-    [[nodiscard]] bool advance() noexcept;
-    /// The caller is likely to advance other gets next; their copies go to the GPU along with this one's.
-    void join_others() noexcept { _start = transfer::DeviceCopies::Start::together; }
+    [[nodiscard]] bool advance() noexcept override;
+    void join_others() noexcept override { _start = transfer::DeviceCopies::Start::together; }
+    void leave() override;
+    void went_to_host() noexcept override;
     bool pump() noexcept override { return advance(); }
+    [[nodiscard]] report::Path path() const noexcept override { return path_of(_route); }
     [[nodiscard]] Route route() const noexcept { return _route; }
-    [[nodiscard]] int peer() const noexcept { return _peer; }
-    /// Bytes of the message, which may be more than the buffer holds.
-    [[nodiscard]] std::size_t size() const noexcept { return _size; }
-    /// Why the get failed. Call only when it is over.
-    [[nodiscard]] const std::optional<Error>& error() const noexcept { return _error; }
+    [[nodiscard]] std::size_t size() const noexcept override { return _size; }
+    [[nodiscard]] const std::optional<Error>& error() const noexcept override { return _error; }
 
   private:
     friend class Link;
@@ -201,6 +195,7 @@ class RendezvousGet final : public Job, public Recycled<RendezvousGet> {
     Route _route = Route::pull;
     std::atomic<bool> _over{false};
     bool _refused = false;
+    bool _left = false;  ///< the background has it, too
     std::optional<Error> _error;
     Clock::time_point _looked{};
 
@@ -213,18 +208,19 @@ class RendezvousGet final : public Job, public Recycled<RendezvousGet> {
     int _device = -1;
     std::size_t _asked_for = 0;  ///< bytes whose copy was started
     transfer::DeviceCopies::Start _start = transfer::DeviceCopies::Start::now;
-    transfer::DeviceCopies::Copy _copy;
+    transfer::DeviceCopies::Copy _copy, _next;
+    bool _has_next = false;       ///< the GPU has the part after the one that `_copy` copies, too
     std::shared_ptr<void> _held;  ///< shared memory that stays mapped
     std::byte* _mapped = nullptr;
     std::size_t _mapped_bytes = 0;
     std::unique_ptr<transfer::RingReader> _ring;
 };
 
-class Link {
+class Link final : public Transport {
   public:
-    enum class Path : std::uint8_t { automatic, direct, ring };
+    using Allowed = protocol::SendFacts::Allowed;
     struct Options {
-        Path path = Path::automatic;
+        Allowed path = Allowed::all;
         transfer::CopyEngine engine = transfer::CopyEngine::automatic;
         bool cpu_copy = true;
         transfer::Tuning tuning;
@@ -239,11 +235,12 @@ class Link {
     /// @param avoided for each process of the segment, slots that must not be used towards it; outlives the link.
     Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& pool, const Options& options, Note note,
          const std::vector<SlotSet>* avoided = nullptr);
-    ~Link();
+    ~Link() override;
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
 
     [[nodiscard]] int own() const noexcept { return _own; }
+    [[nodiscard]] const transfer::Tuning& tuning() const noexcept { return _tuning; }
     [[nodiscard]] int processes() const noexcept { return static_cast<int>(_peers.size()); }
     /// From now on others may send RTS messages to this process.
     void take_rts() noexcept;
@@ -268,16 +265,12 @@ class Link {
     /// knows.
     void received_from_host(int peer, std::int64_t bytes, bool to_device) noexcept;
 
-    /// Offers `bytes` bytes of memory to `peer`, which may be this process. Null when the message is to be sent plain:
-    /// no slot is free, or no way is faster. Throws BeyondAllocation where the receiver would read something else than
-    /// the buffer. `detached`: offers a copy, which is made at once. `typed`: the bytes of a datatype with gaps;
-    /// `buffer` is then the lowest byte.
-    [[nodiscard]] std::shared_ptr<RendezvousSend> start_send(
-        int peer, void* buffer, const gpu::PointerInfo& info, std::size_t bytes, bool detached = false,
-        std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
-    /// The same for a small message in host memory, which is copied at once. For plain messages that have the length of
-    /// an RTS.
-    [[nodiscard]] std::shared_ptr<RendezvousSend> wrap(int peer, const void* buffer, std::size_t bytes);
+    // A peer is an index in the segment, and may be this process.
+    void describe(int peer, protocol::SendFacts& facts) const noexcept override;
+    [[nodiscard]] std::shared_ptr<OutgoingMessage> start_send(int peer, const Buffer& from,
+                                                              const protocol::SendPaths& paths) override;
+    [[nodiscard]] bool may_go_plain(int /*peer*/, std::size_t /*length*/) override { return false; }
+    [[nodiscard]] std::shared_ptr<OutgoingMessage> wrap(int peer, const void* buffer, std::size_t bytes) override;
     /// The same as RendezvousSend::wait_until_ready(), for a send that does not wait. In a burst of such sends, one
     /// answer of the runtime serves several.
     void wait_in_turn(const std::shared_ptr<RendezvousSend>& send);
@@ -288,24 +281,14 @@ class Link {
     /// receiver is done with it.
     void retire(std::shared_ptr<RendezvousSend> send);
 
-    /// A first look at memory into which a message may be arriving. is_rts() has to confirm a yes.
-    [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept;
-    /// Whether a received message is an RTS, or a forgery of one: it is as short, and begins with the secret, as
-    /// nothing else does. start_get() finds whatever else is wrong with it.
-    [[nodiscard]] bool is_rts(const std::byte* message, std::size_t length) const noexcept;
-    /// Gets the message that the RTS announces: as much as fits into `capacity` bytes at `buffer`, which `info`
-    /// describes (kind host for ordinary memory). is_rts() has accepted the RTS. Null when it names no offer to this
-    /// process: it is forged, or was received before. `typed`: the bytes go to a datatype with gaps, for which
-    /// can_move() has returned true; `buffer` is then the lowest byte.
-    [[nodiscard]] std::shared_ptr<RendezvousGet> start_get(
-        const std::byte* message, std::size_t length, void* buffer, const gpu::PointerInfo& info, std::size_t capacity,
-        std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
-    /// Whether a get can write to such memory, which `info` describes.
-    [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) {
+    [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept override;
+    [[nodiscard]] bool is_rts(const std::byte* message, std::size_t length) const noexcept override;
+    [[nodiscard]] std::shared_ptr<IncomingMessage> start_receive(const std::byte* message, std::size_t length,
+                                                                 const Buffer& into) override;
+    [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) override {
         return _copies.can_move(info.device >= 0 ? info.device : any_device(), memory);
     }
-    /// True size of a message from `peer` whose RTS has this length.
-    [[nodiscard]] TrueSize size_of(int peer, std::size_t rts_length) const noexcept;
+    [[nodiscard]] TrueSize size_of(int peer, std::size_t length) const noexcept override;
 
     /// The call ends before the rendezvous send does: the background does whatever the send still needs. Call once for
     /// each send.
@@ -374,19 +357,16 @@ class Link {
     [[nodiscard]] bool is_readable(const int receiver) const noexcept {
         return receiver != _own && reachability(receiver, _own).load(std::memory_order_acquire) == works;
     }
-    [[nodiscard]] bool is_unreadable(const int receiver) const noexcept {
-        return receiver != _own && reachability(receiver, _own).load(std::memory_order_acquire) == refused;
-    }
     [[nodiscard]] Inbox inbox(const int peer) const noexcept { return {area(peer).offers, _own}; }
 
     [[nodiscard]] std::shared_ptr<RendezvousSend> reserve(int peer, std::size_t bytes);
     void publish(RendezvousSend& send, const transfer::Location& location, bool is_copy, std::uint64_t available,
                  const transfer::Strided* shape = nullptr);
+    [[nodiscard]] bool offer(protocol::SendPath path, RendezvousSend& send);
     [[nodiscard]] bool send_by_cpu(RendezvousSend& send);
     [[nodiscard]] bool send_directly(RendezvousSend& send);
     [[nodiscard]] bool send_copy(RendezvousSend& send);
     [[nodiscard]] bool send_through_ring(RendezvousSend& send);
-    [[nodiscard]] bool send_from_host(RendezvousSend& send);
     /// Advances the sends that calls have left. True when some of them are not over.
     bool pump_left() noexcept;
     [[nodiscard]] bool has_probe_buffer(int device);

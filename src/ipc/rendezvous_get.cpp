@@ -10,6 +10,7 @@ using transfer::Location;
 
 RendezvousGet::~RendezvousGet() {
     _copy = {};  // waits for a copy under way
+    _next = {};
     _ring.reset();
     if (_mapped != nullptr) {
         _link._segment.unmap(_mapped, _mapped_bytes);
@@ -38,10 +39,24 @@ bool RendezvousGet::advance() noexcept {
     return _over.load(std::memory_order_relaxed);
 }
 
+void RendezvousGet::leave() {
+    if (!_left && !advance()) {
+        _left = true;
+        _link.background().take(shared_from_this());
+    }
+}
+
+void RendezvousGet::went_to_host() noexcept {
+    if (_route != Route::pull) {
+        _link.received_from_host(_peer, static_cast<std::int64_t>(_size), false);
+    }
+}
+
 /// Tells the sender that the get is over, however it ended.
 void RendezvousGet::finish() noexcept {
     _traced.end();
     _copy = {};
+    _next = {};
     if (_ring != nullptr && _error) {
         _claim.ring->failed.store(1, std::memory_order_release);
     }
@@ -177,11 +192,17 @@ bool RendezvousGet::step() {
         }
         return _ring->done();
     }
-    if (!_copy.poll()) {
-        return false;
+    bool is_copying = !_copy.poll();
+    if (!is_copying && _has_next) {
+        _copy = std::move(_next);
+        _has_next = false;
+        is_copying = !_copy.poll();
     }
     if (_asked_for == _wanted) {
-        return true;
+        return !is_copying;
+    }
+    if (is_copying && _has_next) {
+        return false;  // the GPU has enough to do
     }
     if (!_claim.spilled && _claim.ready->load(std::memory_order_acquire) == 0) {
         check_alive();
@@ -190,9 +211,16 @@ bool RendezvousGet::step() {
     const std::size_t there =
         _claim.spilled ? std::min<std::size_t>(_claim.available->load(std::memory_order_acquire), _wanted) : _wanted;
     if (there > _asked_for) {
-        _copy = _link._copies.start(_device, static_cast<unsigned>(_peer), target().from(_asked_for),
-                                    _from.from(_asked_for), there - _asked_for, _start);
+        // While the GPU copies one part it gets the next, so that it does not stand still between them.
+        (is_copying ? _next : _copy) =
+            _link._copies.start(_device, static_cast<unsigned>(_peer), target().from(_asked_for),
+                                _from.from(_asked_for), there - _asked_for, _start);
+        _has_next = is_copying;
         _asked_for = there;
+        if (is_copying) {
+            static_cast<void>(_next.poll());  // marks its end
+            return false;
+        }
         if (_start == DeviceCopies::Start::together) {
             return false;  // asking about the copy now would start it alone
         }

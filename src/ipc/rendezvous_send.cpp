@@ -48,6 +48,34 @@ void RendezvousSend::give_back() noexcept {
     _link._outbox.release(_ticket);
 }
 
+void RendezvousSend::copy_out() {
+    while (!advance(Patience::endless)) {
+    }
+}
+
+void RendezvousSend::posted(const bool waits) {
+    if (waits) {
+        wait_until_ready();
+    } else {
+        _link.wait_in_turn(shared_from_this());
+    }
+    if (wants_background()) {
+        // A ring or a copy that has begun goes on after the native function of a blocking send has returned, or after
+        // the program has left a nonblocking send to itself.
+        static_cast<void>(pump());
+    }
+}
+
+void RendezvousSend::leave() {
+    if (!std::exchange(_left, true)) {
+        _link.leave(shared_from_this());
+    }
+}
+
+void RendezvousSend::end() noexcept {
+    _link.retire(shared_from_this());
+}
+
 void RendezvousSend::wait_until_ready() {
     if (is_read_by_its_receiver()) {  // else this process copies the bytes, and its streams are in order
         const int device = _info.device >= 0 ? _info.device : _link.any_device();
@@ -251,19 +279,26 @@ void RendezvousSend::check_alive() {
     }
 }
 
-/// Copies [0, bytes) of the buffer to `target` in parts, so that the receiver can follow.
+/// Copies [0, bytes) of the buffer to `target` in parts, so that the receiver can follow. The first one is short, so
+/// that the receiver begins soon. A GPU copies in its own memory about four times as fast as another one reads it, so
+/// each part may be four times as long as the one before, and is there in time.
 void RendezvousSend::start_parts(std::byte* const target, const gpu::PointerInfo* const target_info) {
     // Each copy of ordinary host memory needs pinned blocks to pass through, and reports its own progress.
+    constexpr std::size_t kFirst = 32, kGrowth = 4;
     const std::size_t most = _info.kind == gpu::MemoryKind::host ? _bytes : _link._tuning.bounce_chunk_bytes;
     const int device = _info.device >= 0 ? _info.device : _link.any_device();
     _parts_done = _told = 0;
-    for (std::size_t at = 0; at < _bytes; at += most) {
-        const std::size_t part = std::min(most, _bytes - at);
+    std::size_t next = most == _bytes ? most : std::max(most / kFirst, _link._tuning.small_bytes);
+    for (std::size_t at = 0; at < _bytes;) {
+        // A short rest is not worth a copy of its own.
+        const std::size_t part = _bytes - at <= 2 * next ? std::min(most, _bytes - at) : next;
+        next = std::min(most, next * kGrowth);
         _parts.push_back(_link._copies.start(device, static_cast<unsigned>(_peer), {target + at, target_info},
                                              source().from(at), part));
         _part_ends.push_back(at + part);
         // Polls the copy at once, so that the end of each part is marked and not only that of the last.
         static_cast<void>(_parts.back().poll());
+        at += part;
     }
 }
 

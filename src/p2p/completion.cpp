@@ -54,11 +54,11 @@ class NativeRequests {
         for (std::size_t i = 0; i < n; ++i) {
             if (auto operation = layer().requests.find(requests[i])) {
                 // A persistent operation is inactive between its completions, and so is its native handle.
-                _native_requests[i] = operation->active ? operation->native_request : operation->handle;
-                if (operation->active) {
+                _native_requests[i] = operation->is_active() ? operation->native_request : operation->handle;
+                if (operation->is_active()) {
                     operation->completing.store(operation->kind == Operation::Kind::once, std::memory_order_release);
                     _any = true;
-                    _exchanging = _exchanging || operation->progressing.load(std::memory_order_acquire);
+                    _exchanging = _exchanging || operation->progresses();
                 }
                 _operations[i] = std::move(operation);
             }
@@ -91,7 +91,7 @@ class NativeRequests {
 
     [[nodiscard]] bool ready(const std::size_t i) {
         const std::shared_ptr<Operation>& operation = _operations[i];
-        return operation == nullptr || !operation->active || operation->advance(true);
+        return operation == nullptr || !operation->is_active() || operation->advance(true);
     }
     /// Advances the progress operations in the order of protocol/polling_order.h. Returns true when all are over.
     [[nodiscard]] bool advance() {
@@ -100,8 +100,7 @@ class NativeRequests {
             _looks.emplace(_operations.size());
             for (std::size_t i = 0; i < _operations.size(); ++i) {
                 const std::shared_ptr<Operation>& operation = _operations[i];
-                if (operation != nullptr && operation->active &&
-                    operation->progressing.load(std::memory_order_acquire)) {
+                if (operation != nullptr && operation->progresses()) {
                     _looks->add(i, operation->has_arrived());
                 }
             }
@@ -133,7 +132,8 @@ class NativeRequests {
         for (std::size_t i = 0; i < _masked.size(); ++i) {
             if (!ready(i)) {
                 _masked[i] = MPI_REQUEST_NULL;
-            } else if (Operation* const operation = _operations[i].get(); operation != nullptr && operation->active) {
+            } else if (Operation* const operation = _operations[i].get();
+                       operation != nullptr && operation->is_active()) {
                 operation->need_native_request();
                 _masked[i] = _native_requests[i] = operation->native_request;
             }
@@ -147,7 +147,7 @@ class NativeRequests {
     /// The call ends and leaves progress operations unfinished.
     void leave() {
         for (const std::shared_ptr<Operation>& operation : _operations) {
-            if (operation != nullptr && operation->active) {
+            if (operation != nullptr && operation->is_active()) {
                 operation->leave();
             }
         }
@@ -157,7 +157,7 @@ class NativeRequests {
     void complete(const int i, MPI_Status& status, int& error) {
         const auto at = static_cast<std::size_t>(i);
         const std::shared_ptr<Operation>& operation = _operations[at];
-        if (operation == nullptr || !operation->active) {
+        if (operation == nullptr || !operation->is_active()) {
             _requests[at] = _native_requests[at];
             return;
         }
@@ -522,7 +522,7 @@ struct CompleteSome {
 /// True when the progress operation of the request is over. The MPI answers the rest.
 [[nodiscard]] bool is_ready(const MPI_Request request) {
     const auto operation = layer().requests.find(request);
-    if (operation == nullptr || !operation->active || operation->advance(true)) {
+    if (operation == nullptr || !operation->is_active() || operation->advance(true)) {
         return true;
     }
     operation->leave();
@@ -532,14 +532,14 @@ struct CompleteSome {
 /// Stores the data of an operation that is over but not completed by the program: the program may use the data from now
 /// on.
 void store_early(const MPI_Request request, MPI_Status& status) {
-    if (const auto operation = layer().requests.find(request); operation != nullptr && operation->active) {
+    if (const auto operation = layer().requests.find(request); operation != nullptr && operation->is_active()) {
         operation->store(status, MPI_SUCCESS);
     }
 }
 
 [[nodiscard]] MPI_Request native_request_of(const MPI_Request request) {
     const auto operation = layer().requests.find(request);
-    if (operation == nullptr || !operation->active) {
+    if (operation == nullptr || !operation->is_active()) {
         return request;
     }
     operation->need_native_request();
@@ -658,7 +658,8 @@ struct Cancel {
     template <Function function>
     static int run(Call&, MPI_Request* request) {
         if (layer().requests.any() && request != nullptr) {
-            if (const auto operation = layer().requests.find(*request); operation != nullptr && operation->active) {
+            if (const auto operation = layer().requests.find(*request);
+                operation != nullptr && operation->is_active()) {
                 return operation->has_spare_handle() ? MPI_SUCCESS : below<function>()(&operation->native_request);
             }
         }
@@ -683,8 +684,8 @@ struct Free {
         const bool own_native_request =
             operation->kind == Operation::Kind::rebinding && operation->native_request != operation->handle;
         const bool staging_buffers_in_use =
-            operation->active && (operation->has_staging_buffers() ||
-                                  operation->progressing.load(std::memory_order_acquire) || operation->unprepared);
+            operation->is_active() &&
+            (operation->has_staging_buffers() || operation->progresses() || operation->unprepared);
         int error = MPI_SUCCESS;
         if (!staging_buffers_in_use || own_native_request) {
             error = below<function>()(request);  // the handle itself is native, or inactive

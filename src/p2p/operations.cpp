@@ -10,7 +10,8 @@
 
 namespace awaken::AWAKEN_ABI {
 
-using ipc::Route;
+using ipc::Patience;
+using protocol::SendPath;
 
 namespace {
 
@@ -27,19 +28,6 @@ constexpr int kLooks = 1000;
 /// These first bytes are cleared, so that no part of an earlier RTS is left.
 constexpr std::size_t kCleared = 64;
 
-report::Path path_of(const Route route) noexcept {
-    switch (route) {
-        case Route::pull:
-            return report::Path::direct;
-        case Route::copy:
-        case Route::by_cpu:
-            return report::Path::copied;
-        case Route::ring:
-            break;
-    }
-    return report::Path::ring;
-}
-
 /// Counts the bytes for the call under way, which delivers them.
 void account(const report::Path path, const std::int64_t bytes) noexcept {
     if (Call::current != nullptr) {
@@ -47,24 +35,19 @@ void account(const report::Path path, const std::int64_t bytes) noexcept {
     }
 }
 
-/// The buffer in the form for code that moves datatypes with gaps; null when it is one run of bytes.
-std::shared_ptr<const transfer::TypedMemory> memory_with_gaps(const Stage::Located& located, const void* const buffer,
-                                                              const std::int64_t count) {
-    return located.type->layout.is_contiguous(count) ? nullptr : located.type->memory(buffer, count);
+/// Waits for all work that the program's seemingly synchronous calls left behind: the MPI, and even more the network
+/// card, reads and writes device memory at once.
+bool is_settled(const void* const buffer, const gpu::PointerInfo& info) {
+    Layer& owner = layer();
+    return owner.gpu().order_after_default_stream(buffer, info).ok() &&
+           owner.gpu().finish_default_stream(info.device).ok();
 }
 
-/// True when the MPI gets this device memory directly. This holds only for memory that `awaken doctor` tries: one run
-/// of bytes, allocated in the ordinary way. Not every MPI knows other memory, and for datatypes with gaps our kernel
-/// packs faster than an MPI that copies block by block. The MPI, and even more the network card, reads and writes at
-/// once, so all work that the program's seemingly synchronous calls left behind must be over.
+/// True when the MPI may receive into this device memory: see choose_send_paths() for what it is given.
 bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, const std::int64_t count) {
-    if (!located.served || located.mixed || located.info.kind != gpu::MemoryKind::device || !located.info.ipc_capable ||
-        !located.type->layout.is_contiguous(count)) {
-        return false;
-    }
-    Layer& owner = layer();
-    return owner.native_gpu.works() && owner.gpu().order_after_default_stream(buffer, located.info).ok() &&
-           owner.gpu().finish_default_stream(located.info.device).ok();
+    return located.served && !located.mixed && located.info.kind == gpu::MemoryKind::device &&
+           located.info.ipc_capable && located.type->layout.is_contiguous(count) && layer().native_gpu.works() &&
+           is_settled(buffer, located.info);
 }
 
 }  // namespace
@@ -91,195 +74,207 @@ BytesType::~BytesType() {
 // ---- sending --------------------------------------------------------------------------------------------------------
 
 Posted SendOperation::rts() const noexcept {
-    const std::byte* const first = _rendezvous_send != nullptr ? _rendezvous_send->rts() : _remote->rts();
-    const std::size_t length = _rendezvous_send != nullptr ? _rendezvous_send->rts_length() : _remote->rts_length();
-    return {const_cast<std::byte*>(first), static_cast<std::int64_t>(length), MPI_BYTE};
+    return {const_cast<std::byte*>(_message->rts()), static_cast<std::int64_t>(_message->rts_length()), MPI_BYTE};
 }
 
-bool SendOperation::offer(const Mode mode, const void* const buffer, const std::int64_t count,
-                          const Stage::Located& located, const int peer) {
-    const transfer::Layout& layout = located.type->layout;
-    if (located.mixed) {
+/// Finds out what decides the path of the message.
+void SendOperation::look_at(Message& message) {
+    Layer& owner = layer();
+    protocol::SendFacts& facts = message.facts;
+    message.located = _stage.locate(message.buffer, message.count, message.type);
+    const Stage::Located& located = message.located;
+    facts.packable = located.type != nullptr;
+    if (located.type != nullptr) {
+        facts.bytes = static_cast<std::size_t>(message.count * located.type->layout.size());
+        facts.gaps = !located.type->layout.is_contiguous(message.count);
+    } else if (owner.node_peers.network() != nullptr || (owner.node_peers.joined() && (message.count & 1) != 0 &&
+                                                         message.count <= std::int64_t{ipc::kLongestRts})) {
+        // The length of an RTS is odd, so the count must be odd, too.
+        facts.bytes = static_cast<std::size_t>(bytes_of(owner.real, message.count, message.type));
+    }
+    facts.as_long_as_rts = ipc::is_rts_length(facts.bytes);
+    facts.memory = located.info.kind;
+    facts.served = located.served;
+    facts.mixed = located.mixed;
+    facts.exportable = located.info.ipc_capable;
+    facts.mpi_takes_memory = located.served && facts.mode == Mode::offered && owner.native_gpu.works();
+    find_receiver(message);
+    if (message.peer.transport == nullptr) {
+        return;
+    }
+    if (facts.served && facts.gaps && !facts.mixed && facts.mode != Mode::plain) {
+        message.typed = located.type->memory(message.buffer, message.count);
+        facts.gaps_move = message.peer.transport->can_move(*message.typed, located.info);
+        facts.block = message.typed->strided ? static_cast<std::size_t>(message.typed->strided->width) : 0;
+    }
+    message.peer.transport->describe(message.peer.number, facts);
+}
+
+/// Asks who receives the message, where that decides anything. A message in host memory matters in two cases: it is so
+/// large that a receiver in device memory may fetch it, or it is as long as an RTS.
+void SendOperation::find_receiver(Message& message) {
+    Layer& owner = layer();
+    const protocol::SendFacts& facts = message.facts;
+    ipc::Link* const link = owner.node_peers.link();
+    const bool offers = facts.served && facts.mode != Mode::plain;
+    const bool may_offer = !facts.served && facts.mode == Mode::offered && link != nullptr && facts.packable &&
+                           message.bytes() >= link->least_from_host() && !facts.gaps;
+    if (!facts.served && !may_offer && !facts.as_long_as_rts) {
+        return;
+    }
+    NodePeers::Peer peer = owner.node_peers.peer_of(message.communicator, message.destination);
+    if (peer.transport != nullptr && peer.transport == link) {
+        if (!facts.packable) {
+            return;
+        }
+        if (!link->takes_rts(peer.number)) {
+            // The receiver may be about to find its GPU runtime, as this process just has.
+            owner.receive_readiness.say_when_ready();
+            if (!offers || !link->wait_for_rts(peer.number)) {
+                return;
+            }
+        }
+    }
+    message.peer = peer;
+}
+
+/// Starts the message as an RTS, by the first of these paths that is possible now.
+bool SendOperation::offer(const Message& message, const protocol::SendPaths& paths) {
+    if (message.peer.transport == nullptr) {
         return false;
     }
-    auto* const first = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.span(count).begin;
+    const SendPath first = *paths.begin();
+    if (!protocol::is_on_node(first) && first != SendPath::pipelined) {
+        return false;
+    }
+    const transfer::Layout& layout = message.located.type->layout;
+    const ipc::Buffer from{
+        static_cast<std::byte*>(const_cast<void*>(message.buffer)) + layout.span(message.count).begin,
+        message.located.info, message.facts.bytes, message.typed};
     try {
-        _rendezvous_send = layer().node_peers.link()->start_send(
-            peer, first, located.info, static_cast<std::size_t>(count * layout.size()), mode == Mode::detached,
-            memory_with_gaps(located, buffer, count));
+        _message = message.peer.transport->start_send(message.peer.number, from, paths);
     } catch (const ipc::BeyondAllocation& error) {
         throw ClassedError(MPI_ERR_BUFFER, error.cause(), error.remedy());
     }
-    if (_rendezvous_send != nullptr && mode == Mode::detached) {
-        try {
-            while (!_rendezvous_send->advance(RendezvousSend::Patience::endless)) {
-            }
-        } catch (const Error&) {
-            _rendezvous_send->withdraw();  // its RTS has not been sent yet
-            _rendezvous_send.reset();
-            throw;
+    if (_message != nullptr && message.facts.mode == Mode::detached) {
+        _message->copy_out();
+    }
+    return _message != nullptr;
+}
+
+std::optional<Posted> SendOperation::wrap(Message& message) {
+    ipc::Transport& transport = *message.peer.transport;
+    // To another node, a message that the layer does not look at counts too: a probe may find it after RTS messages
+    // have begun.
+    if (transport.may_go_plain(message.peer.number, message.facts.bytes) || !message.facts.packable) {
+        return std::nullopt;
+    }
+    if (message.facts.served) {
+        const Posted staged = stage(message);
+        _message = transport.wrap(message.peer.number, _stage.packed(), message.facts.bytes);
+        if (_message == nullptr) {
+            return staged;
         }
+        _stage.release();
+        return rts();
     }
-    return _rendezvous_send != nullptr;
+    std::array<std::byte, ipc::kLongestRts> packed;
+    transfer::pack(message.located.type->layout, message.buffer, message.count, packed.data(), message.bytes());
+    _message = transport.wrap(message.peer.number, packed.data(), message.facts.bytes);
+    if (_message == nullptr) {
+        return std::nullopt;
+    }
+    _call->account(report::Path::native, message.bytes());
+    return rts();
 }
 
-bool SendOperation::offer_remote(const Mode mode, const void* const buffer, const std::int64_t count,
-                                 const Stage::Located& located, const int remote) {
-    const transfer::Layout& layout = located.type->layout;
-    if (located.mixed) {
-        return false;
+/// Copies the message to host memory, from where the MPI sends it.
+Posted SendOperation::stage(Message& message) {
+    Layer& owner = layer();
+    const protocol::SendFacts& facts = message.facts;
+    if (owner.node_peers.link() != nullptr && owner.settings.report && facts.mode != Mode::plain &&
+        (facts.receiver == protocol::SendFacts::Receiver::unknown ||
+         facts.receiver == protocol::SendFacts::Receiver::on_other_node)) {
+        const bool near = owner.node_peers.index_of(message.communicator, message.destination) >= 0;
+        owner.ledger.add_fallback(_call->name(),
+                                  near ? "staged: the receiver uses no GPU yet, or has receives of before its first use"
+                                       : "staged: the receiver is on another node, of another job, or without Awaken");
     }
-    _remote = layer().node_peers.network()->start_send(
-        remote, static_cast<const std::byte*>(buffer) + layout.span(count).begin, located.info,
-        static_cast<std::size_t>(count * layout.size()), memory_with_gaps(located, buffer, count));
-    if (_remote != nullptr && mode == Mode::detached) {
-        _remote->copy_out();
-    }
-    return _remote != nullptr;
+    const Argument<std::int64_t> staged =
+        _stage.buffer(Access::in, message.buffer, message.count, message.type, std::move(message.located));
+    _stage.load();
+    return {staged.address, staged.count, staged.type};
 }
 
-bool SendOperation::wrap(const int peer, const int remote, const void* const packed, const std::int64_t bytes) {
-    if (peer >= 0) {
-        _rendezvous_send = layer().node_peers.link()->wrap(peer, packed, static_cast<std::size_t>(bytes));
-        return _rendezvous_send != nullptr;
+std::optional<Posted> SendOperation::take(const SendPath path, Message& message) {
+    Layer& owner = layer();
+    if (path == SendPath::wrapped) {
+        return wrap(message);
     }
-    _remote = layer().node_peers.network()->wrap(remote, packed, static_cast<std::size_t>(bytes));
-    return _remote != nullptr;
+    if (message.facts.as_long_as_rts) {
+        owner.node_peers.sent_plain(message.communicator, message.destination, message.facts.bytes);
+    }
+    switch (path) {
+        case SendPath::native:
+            if (!is_settled(message.buffer, message.located.info)) {
+                return std::nullopt;
+            }
+            owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
+            _call->account(report::Path::native, message.bytes());
+            return message.unchanged();
+        case SendPath::staged:
+            if (message.facts.served) {
+                return stage(message);
+            }
+            _stage.account_native(message.count, message.type);
+            _copy.resize(message.facts.bytes);
+            transfer::pack(message.located.type->layout, message.buffer, message.count, _copy.data(), message.bytes());
+            return Posted{_copy.data(), message.count, message.located.type->packed};
+        case SendPath::unchanged:
+            _stage.account_native(message.count, message.type);
+            return message.unchanged();
+        default:
+            return std::nullopt;
+    }
 }
 
 Posted SendOperation::prepare(const Mode mode, const void* const buffer, const std::int64_t count,
                               const MPI_Datatype type, const int destination, const MPI_Comm communicator) {
     AWAKEN_STEP("Isend: prepare");
-    const Posted unchanged{const_cast<void*>(buffer), count, type};
+    Message message{buffer, count, type, destination, communicator};
     if (destination == MPI_PROC_NULL) {
-        return unchanged;
+        return message.unchanged();
     }
-    Layer& owner = layer();
-    Stage::Located located = _stage.locate(buffer, count, type);
-    ipc::Link* const link = owner.node_peers.link();
-    Network* const network = owner.node_peers.network();
-    int peer = -1, remote = -1;
-    std::int64_t bytes = 0;
-    if (located.type != nullptr) {
-        bytes = count * located.type->layout.size();
-    } else if (network != nullptr ||
-               (owner.node_peers.joined() && (count & 1) != 0 && count <= std::int64_t{ipc::kLongestRts})) {
-        bytes = bytes_of(owner.real, count, type);  // the length of an RTS is odd, so the count must be odd, too
-    }
-    // A host message matters in two cases: it is so large that a receiver in device memory may fetch it, or it has the
-    // length of an RTS.
-    bool offers = located.served && mode != Mode::plain;
-    const bool may_offer = !offers && mode == Mode::offered && link != nullptr && located.type != nullptr &&
-                           !located.served && bytes >= link->least_from_host() &&
-                           located.type->layout.is_contiguous(count);
-    if (link != nullptr && located.type != nullptr &&
-        (located.served || may_offer || ipc::is_rts_length(static_cast<std::size_t>(bytes)))) {
-        peer = owner.node_peers.index_of(communicator, destination);
-        if (peer >= 0 && !link->takes_rts(peer)) {
-            // The receiver may be about to find its GPU runtime, as this process just has.
-            owner.receive_readiness.say_when_ready();
-            if (!offers || !link->wait_for_rts(peer)) {
-                peer = -1;
-            }
-        }
-        offers = offers || (may_offer && peer >= 0 && link->wants_from_host(peer, bytes));
-    }
-    if (peer >= 0 && offers && offer(mode, buffer, count, located, peer)) {
-        _call->account(path_of(_rendezvous_send->route()), bytes);
+    message.facts.mode = mode;
+    look_at(message);
+    const protocol::SendPaths paths = protocol::choose_send_paths(message.facts, layer().node_peers.tuning());
+    if (offer(message, paths)) {
+        _call->account(_message->path(), message.bytes());
         return rts();
     }
-    bool ambiguous = ipc::is_rts_length(static_cast<std::size_t>(bytes));
-    if (network != nullptr && (located.served || ambiguous)) {
-        remote = owner.node_peers.remote_of(communicator, destination);
-    }
-    if (remote >= 0 && located.served && mode != Mode::plain && offer_remote(mode, buffer, count, located, remote)) {
-        _call->account(report::Path::pipelined, bytes);
-        return rts();
-    }
-    // To another node, a message that the layer does not look at counts too: a probe may find it after RTS messages
-    // have begun.
-    ambiguous =
-        ambiguous && (peer >= 0 || (remote >= 0 && !network->may_go_plain(remote, static_cast<std::size_t>(bytes))));
-    // The MPI's CPU copies buffered sends, and the program is about to overwrite the buffer of a detached send.
-    if (!ambiguous && mode == Mode::offered && is_for_the_mpi(located, buffer, count)) {
-        if (ipc::is_rts_length(static_cast<std::size_t>(bytes))) {
-            owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
+    for (const SendPath path : paths) {
+        if (const std::optional<Posted> posted = take(path, message)) {
+            return *posted;
         }
-        owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
-        _call->account(report::Path::native, bytes);
-        return unchanged;
     }
-    if (!located.served) {
-        if (ambiguous && located.type != nullptr) {
-            std::array<std::byte, ipc::kLongestRts> packed;
-            transfer::pack(located.type->layout, buffer, count, packed.data(), bytes);
-            if (wrap(peer, remote, packed.data(), bytes)) {
-                _call->account(report::Path::native, bytes);
-                return rts();
-            }
-        }
-        if (ipc::is_rts_length(static_cast<std::size_t>(bytes))) {
-            owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
-        }
-        _stage.account_native(count, type);
-        if (mode == Mode::detached && located.type != nullptr) {
-            _copy.resize(static_cast<std::size_t>(bytes));
-            transfer::pack(located.type->layout, buffer, count, _copy.data(), bytes);
-            return {_copy.data(), count, located.type->packed};
-        }
-        return unchanged;
-    }
-    if (link != nullptr && owner.settings.report && mode != Mode::plain && peer < 0) {
-        const bool near = owner.node_peers.index_of(communicator, destination) >= 0;
-        owner.ledger.add_fallback(_call->name(),
-                                  near ? "staged: the receiver uses no GPU yet, or has receives of before its first use"
-                                       : "staged: the receiver is on another node, of another job, or without Awaken");
-    }
-    const Argument<std::int64_t> staged = _stage.buffer(Access::in, buffer, count, type, std::move(located));
-    _stage.load();
-    if (ambiguous && wrap(peer, remote, _stage.packed(), bytes)) {
-        _stage.release();
-        return rts();
-    }
-    if (ipc::is_rts_length(static_cast<std::size_t>(bytes))) {
-        owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
-    }
-    return {staged.address, staged.count, staged.type};
+    return message.unchanged();
 }
 
 void SendOperation::posted(const int error, const bool waits) {
     AWAKEN_STEP("Isend: posted");
     _posted = true;
-    if (_remote != nullptr) {
-        if (error != MPI_SUCCESS) {
-            _remote->withdraw();
-            _remote.reset();
-        } else {
-            _remote->posted();
-        }
+    if (_message == nullptr) {
         return;
     }
-    if (_rendezvous_send == nullptr) {
-        return;
-    }
-    if (error != MPI_SUCCESS) {
-        _rendezvous_send->withdraw();
-        _rendezvous_send.reset();
-        return;
-    }
-    if (waits) {
-        _rendezvous_send->wait_until_ready();
+    if (error == MPI_SUCCESS) {
+        _message->posted(waits);
     } else {
-        layer().node_peers.link()->wait_in_turn(_rendezvous_send);
-    }
-    if (_rendezvous_send->wants_background()) {
-        // A ring or a copy that has begun goes on after the native function of a blocking send has returned, or after
-        // the program has left a nonblocking send to itself.
-        static_cast<void>(_rendezvous_send->pump());
+        _message->withdraw();
+        _message.reset();
     }
 }
 
-bool SendOperation::advance(const RendezvousSend::Patience patience) {
+bool SendOperation::advance(const Patience patience) {
     if (_native_request != MPI_REQUEST_NULL) {
         int done = 0;
         if (const int error = layer().real.Test(&_native_request, &done, MPI_STATUS_IGNORE); error != MPI_SUCCESS) {
@@ -290,13 +285,12 @@ bool SendOperation::advance(const RendezvousSend::Patience patience) {
             return false;
         }
     }
-    return (_rendezvous_send == nullptr || _rendezvous_send->advance(patience)) &&
-           (_remote == nullptr || _remote->advance(patience != RendezvousSend::Patience::endless));
+    return _message == nullptr || _message->advance(patience);
 }
 
-void SendOperation::send_fragments() noexcept {
-    if (_remote != nullptr) {
-        _remote->try_to_advance(true);
+void SendOperation::go_on() noexcept {
+    if (_message != nullptr) {
+        _message->go_on();
     }
 }
 
@@ -305,33 +299,29 @@ void SendOperation::finish() {
         return;
     }
     WaitLoop waiting;
-    while (!advance(RendezvousSend::Patience::short_)) {
+    while (!advance(Patience::short_)) {
         waiting.turn();
     }
 }
 
 void SendOperation::leave() {
-    if (_rendezvous_send != nullptr && !_left) {
-        _left = true;
-        layer().node_peers.link()->leave(_rendezvous_send);
-    }
-    if (_remote != nullptr) {
-        _remote->leave();
+    if (_message != nullptr) {
+        _message->leave();
     }
 }
 
 bool SendOperation::flush_to_native() {
     leave();
-    return _remote == nullptr || _remote->flush_to_native();
+    return _message == nullptr || _message->flush_to_native();
 }
 
 void SendOperation::end() {
     if (!_posted) {
         posted(MPI_ERR_OTHER);  // something failed before the RTS was sent: no receiver will fetch the message
     }
-    _remote.reset();
-    if (_rendezvous_send != nullptr) {
-        layer().node_peers.link()->retire(std::move(_rendezvous_send));
+    if (_message != nullptr) {
+        _message->end();
+        _message.reset();
     }
     _stage.release();
 }
@@ -428,10 +418,7 @@ bool RecvOperation::sees_rts() const noexcept {
     if (!progressing()) {
         return true;  // only the MPI knows what has arrived
     }
-    const ipc::Link* const link = layer().node_peers.link();
-    const Network* const network = layer().node_peers.network();
-    return (link != nullptr && link->begins_like_rts(received())) ||
-           (network != nullptr && network->begins_like_rts(received()));
+    return layer().node_peers.begins_like_rts(received());
 }
 
 const std::byte* RecvOperation::received() const noexcept {
@@ -458,10 +445,8 @@ void RecvOperation::arrived(const MPI_Status& status, const bool others) {
     }
     const std::int64_t bytes = received_bytes(status);
     const auto length = static_cast<std::size_t>(bytes);
-    ipc::Link* const link = layer().node_peers.link();
-    Network* const network = layer().node_peers.network();
-    const bool near = link != nullptr && link->is_rts(received(), length);
-    if (!near && (network == nullptr || !network->is_rts(received(), length))) {
+    ipc::Transport* const transport = layer().node_peers.transport_of(received(), length);
+    if (transport == nullptr) {
         if (others && status.MPI_ERROR == MPI_SUCCESS) {
             deliver_together(std::min(bytes, _capacity));
         }
@@ -472,46 +457,37 @@ void RecvOperation::arrived(const MPI_Status& status, const bool others) {
         std::memcpy(_first, _head->data(), static_cast<std::size_t>(bytes));
     }
     _restored = true;
-    static const gpu::PointerInfo kHost;
     // Memory that is neither one run of bytes nor memory that GPUs can unpack to gets the message in two steps: the
     // layer fetches it to the memory for a plain message, and scatters it from there.
     _in_place = _first != nullptr || _capacity == 0;
-    std::byte* to = _first;
-    std::shared_ptr<const transfer::TypedMemory> typed;
+    ipc::Buffer into{_first, _located.info, static_cast<std::size_t>(_capacity), nullptr};
     if (!_in_place && !_located.mixed && !_located.info.host_accessible()) {
-        typed = _located.type->memory(_user, _count);
-        _in_place = near ? link->can_move(*typed, _located.info) : network->can_move(*typed, _located.info);
-        to = _user + _located.type->layout.span(_count).begin;
+        into.typed = _located.type->memory(_user, _count);
+        into.first = _user + _located.type->layout.span(_count).begin;
+        _in_place = transport->can_move(*into.typed, _located.info);
     }
     if (!_in_place) {
         if (_landed == nullptr) {
             throw Error("a message came for a buffer that has no place for it",
                         "this is a mistake in Awaken: report it");
         }
-        to = _landed;
-        typed.reset();
+        into.first = _landed;
+        into.info = {};
+        into.typed.reset();
     }
-    const gpu::PointerInfo& info = _in_place ? _located.info : kHost;
-    if (near) {
-        _rendezvous_get =
-            link->start_get(message.data(), length, to, info, static_cast<std::size_t>(_capacity), std::move(typed));
-        if (_rendezvous_get != nullptr && others) {
-            _rendezvous_get->join_others();
-        }
-    } else {
-        _remote = network->start_recv(message.data(), length, to, info, static_cast<std::size_t>(_capacity),
-                                      std::move(typed));
-    }
-    if (!fetching()) {
+    _message = transport->start_receive(message.data(), length, into);
+    if (_message == nullptr) {
         throw Error("an RTS came that stands for no message",
                     "somebody sent a header again, or forged one: receive messages only once");
+    }
+    if (others) {
+        _message->join_others();
     }
 }
 
 void RecvOperation::leave() {
-    if (_rendezvous_get != nullptr && !_left && !_rendezvous_get->advance()) {
-        _left = true;
-        layer().node_peers.link()->background().take(_rendezvous_get);
+    if (_message != nullptr) {
+        _message->leave();
     }
 }
 
@@ -567,12 +543,48 @@ void RecvOperation::deliver_together(const std::int64_t bytes) {
     _held = true;
 }
 
-/// A large message came plain into device memory, or the layer had to fetch it into host memory. The link guesses from
-/// this where the next message of that sender will go. The communicator may be gone by now, so it cannot tell the
-/// sender.
-void RecvOperation::tell_link(const int peer, const std::int64_t bytes, const bool to_device) {
-    if (ipc::Link* const link = layer().node_peers.link(); link != nullptr && peer >= 0) {
-        link->received_from_host(peer, bytes, to_device);
+/// The layer fetched the message.
+void RecvOperation::conclude_fetched() {
+    if (const std::optional<Error>& failure = _message->error()) {
+        _error = raise(MPI_ERR_OTHER, *failure);
+        return;
+    }
+    const auto size = static_cast<std::int64_t>(_message->size());
+    _delivered = std::min(size, _capacity);
+    account(_message->path(), _delivered);
+    if (!_in_place) {
+        deliver(_delivered);
+    }
+    if (!_located.served) {
+        _message->went_to_host();
+    }
+    if (size > _capacity) {
+        _error = truncated();
+    }
+}
+
+/// The bytes themselves came in the message, which had this outcome.
+void RecvOperation::conclude_plain(const MPI_Status& status, const int error, const int error_class) {
+    if (error != MPI_SUCCESS && error_class != MPI_ERR_TRUNCATE) {
+        _delivered = -1;  // the MPI sets the status
+        return;
+    }
+    const std::int64_t bytes = received_bytes(status);
+    _delivered = std::min(bytes, _capacity);
+    if (_delivered != _early) {
+        deliver(_delivered);
+    }
+    if (_located.served) {
+        account(report::Path::staged, _delivered);
+        // The link guesses from this where the next message of that sender will go. The communicator may be gone by
+        // now, so it cannot tell the sender.
+        if (ipc::Link* const link = layer().node_peers.link(); link != nullptr && _near >= 0) {
+            link->received_from_host(_near, bytes, true);
+        }
+    }
+    // The memory was larger than the program's buffer, so the MPI saw no error.
+    if (error == MPI_SUCCESS && bytes > _capacity) {
+        _error = truncated();
     }
 }
 
@@ -603,42 +615,9 @@ void RecvOperation::conclude(MPI_Status& status, int& error) {
             }
         }
         if (fetching()) {
-            const std::optional<Error>& failure =
-                _rendezvous_get != nullptr ? _rendezvous_get->error() : _remote->error();
-            const auto size =
-                static_cast<std::int64_t>(_rendezvous_get != nullptr ? _rendezvous_get->size() : _remote->size());
-            if (failure) {
-                _error = raise(MPI_ERR_OTHER, *failure);
-            } else {
-                _delivered = std::min(size, _capacity);
-                account(_rendezvous_get != nullptr ? path_of(_rendezvous_get->route()) : report::Path::pipelined,
-                        _delivered);
-                if (!_in_place) {
-                    deliver(_delivered);
-                }
-                if (_rendezvous_get != nullptr && _rendezvous_get->route() != Route::pull && !_located.served) {
-                    tell_link(_rendezvous_get->peer(), size, false);
-                }
-                if (size > _capacity) {
-                    _error = truncated();
-                }
-            }
-        } else if (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE) {
-            const std::int64_t bytes = received_bytes(status);
-            _delivered = std::min(bytes, _capacity);
-            if (_delivered != _early) {
-                deliver(_delivered);
-            }
-            if (_located.served) {
-                account(report::Path::staged, _delivered);
-                tell_link(_near, bytes, true);
-            }
-            // The memory was larger than the program's buffer, so the MPI saw no error.
-            if (error == MPI_SUCCESS && bytes > _capacity) {
-                _error = truncated();
-            }
+            conclude_fetched();
         } else {
-            _delivered = -1;  // the MPI sets the status
+            conclude_plain(status, error, error_class);
         }
     }
     // Nor may the program see a size that only fits because of the room for an RTS.
@@ -653,7 +632,7 @@ void RecvOperation::conclude(MPI_Status& status, int& error) {
 
 // ---- both -----------------------------------------------------------------------------------------------------------
 
-bool MessageOp::advance(const MPI_Status* const arrived, const bool asked) {
+bool MessageOp::advance(const MPI_Status* const arrived, const Patience patience) {
     AWAKEN_STEP("wait: advance op");
     // When one half fails, the other still goes on to its end: its peer may be reading the program's buffer, or
     // waiting.
@@ -662,7 +641,7 @@ bool MessageOp::advance(const MPI_Status* const arrived, const bool asked) {
         try {
             if (arrived != nullptr && !_recv_seen) {
                 _recv_seen = true;
-                _recv->arrived(*arrived, true);
+                _recv->arrived(*arrived, patience != Patience::short_);  // a blocking call has one message
             }
             fetched = _recv_seen && _recv->advance();
         } catch (const Error& error) {
@@ -672,7 +651,7 @@ bool MessageOp::advance(const MPI_Status* const arrived, const bool asked) {
     }
     if (_send && !_sent) {
         try {
-            _sent = _send->advance(asked ? RendezvousSend::Patience::long_ : RendezvousSend::Patience::endless);
+            _sent = _send->advance(patience);
         } catch (const Error& error) {
             _sent = true;
             fail(error);
@@ -753,14 +732,10 @@ bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool 
     if (!may_be_rts && !others_receive) {
         return true;
     }
-    ipc::Link* const link = owner.node_peers.link();
-    Network* const network = owner.node_peers.network();
-    const int peer = may_be_rts && link != nullptr ? owner.node_peers.index_of(communicator, status.MPI_SOURCE) : -1;
-    const int remote = may_be_rts && peer < 0 ? owner.node_peers.remote_of(communicator, status.MPI_SOURCE) : -1;
-    const auto look = [&] {
-        return peer >= 0     ? link->size_of(peer, length)
-               : remote >= 0 ? network->size_of(remote, length)
-                             : ipc::TrueSize{};
+    const NodePeers::Peer sender =
+        may_be_rts ? owner.node_peers.peer_of(communicator, status.MPI_SOURCE) : NodePeers::Peer{};
+    const auto look = [&sender, length] {
+        return sender.transport != nullptr ? sender.transport->size_of(sender.number, length) : ipc::TrueSize{};
     };
     const auto start = std::chrono::steady_clock::now();
     for (int looks = 0;;) {
@@ -785,7 +760,7 @@ bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool 
         if (!size.may_come || (looks >= kLooks && std::chrono::steady_clock::now() - start > kTold)) {
             return true;
         }
-        looks += network->poll() ? 1 : 0;
+        looks += owner.node_peers.network()->poll() ? 1 : 0;
     }
 }
 

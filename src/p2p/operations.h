@@ -14,15 +14,13 @@
 
 #include "base/recycled.h"
 #include "call/call.h"
+#include "call/node_peers.h"
 #include "call/requests.h"
 #include "call/stage.h"
-#include "internode/network.h"
-#include "ipc/link.h"
+#include "ipc/message.h"
 #include "transfer/bounce_buffer.h"
 
 namespace awaken::AWAKEN_ABI {
-
-using ipc::RendezvousSend;
 
 /// What the native function gets.
 struct Posted {
@@ -43,11 +41,7 @@ class SendOperation {
     SendOperation& operator=(SendOperation&&) = default;
     ~SendOperation() { end(); }
 
-    enum class Mode : std::uint8_t {
-        plain,    ///< the message must be sent as it is: a buffered send, or an unknown peer
-        offered,  ///< the receiver may fetch it
-        detached  ///< like offered, but complete when prepare() returns: the program overwrites the buffer
-    };
+    using Mode = protocol::SendFacts::Mode;
     /// Looks at the buffer and decides what to send. `destination` is a rank in `communicator`, and may be
     /// MPI_PROC_NULL.
     [[nodiscard]] Posted prepare(Mode mode, const void* buffer, std::int64_t count, MPI_Datatype type, int destination,
@@ -57,13 +51,13 @@ class SendOperation {
     void posted(int error, bool waits = true);
     /// True when the operation must keep something until it completes.
     [[nodiscard]] bool active() const noexcept { return progressing() || _stage.active() || !_copy.empty(); }
-    [[nodiscard]] bool progressing() const noexcept { return _rendezvous_send != nullptr || _remote != nullptr; }
+    [[nodiscard]] bool progressing() const noexcept { return _message != nullptr; }
     /// The native send has a request of its own. advance() completes it.
     void carry(const MPI_Request request) noexcept { _native_request = request; }
     /// Returns true when the other process no longer needs the buffer.
-    [[nodiscard]] bool advance(RendezvousSend::Patience patience);
-    /// Sends the fragments of a message to another node that can be sent now. advance() reports failures.
-    void send_fragments() noexcept;
+    [[nodiscard]] bool advance(ipc::Patience patience);
+    /// See OutgoingMessage::go_on().
+    void go_on() noexcept;
     /// Waits until advance() returns true, and keeps other operations going.
     void finish();
     void leave();
@@ -74,22 +68,36 @@ class SendOperation {
     [[nodiscard]] Stage take_stage() { return std::move(_stage); }
 
   private:
-    [[nodiscard]] bool offer(Mode mode, const void* buffer, std::int64_t count, const Stage::Located& located,
-                             int peer);
-    [[nodiscard]] bool offer_remote(Mode mode, const void* buffer, std::int64_t count, const Stage::Located& located,
-                                    int remote);
-    /// Offers the message to a process of this node, or else to one of another node.
-    [[nodiscard]] bool wrap(int peer, int remote, const void* packed, std::int64_t bytes);
+    /// What is sent, and what is known of it.
+    struct Message {
+        const void* buffer;
+        std::int64_t count;
+        MPI_Datatype type;
+        int destination;
+        MPI_Comm communicator;
+        protocol::SendFacts facts{};
+        Stage::Located located{};
+        std::shared_ptr<const transfer::TypedMemory> typed{};
+        NodePeers::Peer peer{};
+
+        [[nodiscard]] Posted unchanged() const noexcept { return {const_cast<void*>(buffer), count, type}; }
+        [[nodiscard]] std::int64_t bytes() const noexcept { return static_cast<std::int64_t>(facts.bytes); }
+    };
+    void look_at(Message& message);
+    void find_receiver(Message& message);
+    /// Takes this path through the MPI. Empty when that is not possible now.
+    [[nodiscard]] std::optional<Posted> take(protocol::SendPath path, Message& message);
+    [[nodiscard]] bool offer(const Message& message, const protocol::SendPaths& paths);
+    [[nodiscard]] std::optional<Posted> wrap(Message& message);
+    [[nodiscard]] Posted stage(Message& message);
     [[nodiscard]] Posted rts() const noexcept;
 
     Call* _call;
     Stage _stage;
     std::vector<std::byte> _copy;  ///< a copy of a host buffer
     MPI_Request _native_request = MPI_REQUEST_NULL;
-    bool _posted = false;  ///< the native function has been called with the RTS
-    std::shared_ptr<RendezvousSend> _rendezvous_send;
-    bool _left = false;                      ///< the background has `_rendezvous_send`, too
-    std::shared_ptr<PipelinedSend> _remote;  ///< takes its place for a message to another node
+    bool _posted = false;                            ///< the native function has been called with the RTS
+    std::shared_ptr<ipc::OutgoingMessage> _message;  ///< null: the MPI carries the bytes
 };
 
 /// A datatype of this many bytes, for counts beyond an int.
@@ -131,8 +139,7 @@ class RecvOperation {
     void arrived(const MPI_Status& status, bool others = false);
     /// Called after arrived(). Returns true when nothing remains to be fetched or copied. Throws Error.
     [[nodiscard]] bool advance() {
-        return (_rendezvous_get == nullptr || _rendezvous_get->advance()) &&
-               (_remote == nullptr || _remote->advance()) &&
+        return (_message == nullptr || _message->advance()) &&
                (_early == 0 || (!std::exchange(_held, false) && _delivery.poll()));
     }
     void leave();
@@ -152,8 +159,10 @@ class RecvOperation {
     void deliver(std::int64_t bytes);
     /// Starts to deliver `bytes` bytes of a plain message together with those of other messages.
     void deliver_together(std::int64_t bytes);
-    static void tell_link(int peer, std::int64_t bytes, bool to_device);
-    [[nodiscard]] bool fetching() const noexcept { return _rendezvous_get != nullptr || _remote != nullptr; }
+    /// Delivers what came, and returns what the program sees of it.
+    void conclude_fetched();
+    void conclude_plain(const MPI_Status& status, int error, int error_class);
+    [[nodiscard]] bool fetching() const noexcept { return _message != nullptr; }
     [[nodiscard]] const std::byte* received() const noexcept;
     /// Copies the `length` bytes of the RTS that has arrived. A function of its own, so that tests/tsan.supp can name
     /// it.
@@ -181,10 +190,8 @@ class RecvOperation {
     bool _held = false;                      ///< a poll of `_delivery` now would start its copy alone
     transfer::DeviceCopies::Copy _delivery;  ///< runs before conclude(); ends before `_block` does
     std::shared_ptr<BytesType> _bytes_type;
-    std::shared_ptr<ipc::RendezvousGet> _rendezvous_get;
-    bool _left = false;                      ///< the background has `_rendezvous_get`, too
-    std::shared_ptr<PipelinedRecv> _remote;  ///< takes its place for a message from another node
-    bool _in_place = false;                  ///< the fetched bytes go to the program's own buffer
+    std::shared_ptr<ipc::IncomingMessage> _message;  ///< null: the bytes came plain, or did not come yet
+    bool _in_place = false;                          ///< the fetched bytes go to the program's own buffer
     bool _restored = false;
     bool _concluded = false;
     std::int64_t _delivered = 0;
@@ -198,6 +205,7 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
     explicit MessageOp(MPI_Comm communicator) : _communicator(communicator) {}
     SendOperation& make_send(Call& call) { return _send.emplace(call); }
     RecvOperation& make_recv(Call& call) { return _recv.emplace(call); }
+    [[nodiscard]] SendOperation& send() noexcept { return *_send; }
     /// `from_nobody`: the operation also receives from MPI_PROC_NULL, and its status says so.
     MessageOp(std::optional<SendOperation> send_operation, std::optional<RecvOperation> recv_operation,
               MPI_Comm communicator, bool from_nobody = false)
@@ -216,7 +224,7 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
     /// The staging buffers of the half that has some, where nothing else remains to be done.
     [[nodiscard]] Stage take_stage() { return receives() ? _recv->take_stage() : _send->take_stage(); }
 
-    [[nodiscard]] bool advance(const MPI_Status* arrived, bool asked) override;
+    [[nodiscard]] bool advance(const MPI_Status* arrived, ipc::Patience patience) override;
     void conclude(MPI_Status& status, int& error) override;
     void leave() override;
     [[nodiscard]] bool flush_to_native() override;

@@ -35,7 +35,6 @@ struct PersistentInit {
         auto operation = make_operation(Operation::Kind::rebinding);
         operation->handle = operation->native_request = *request;
         operation->receives = receives;
-        operation->active = false;
         const auto held = std::make_shared<const HeldType>(type);
         operation->launch = [=](Call& start, const std::shared_ptr<Operation>& own, int& outcome) {
             start.on(comm);
@@ -94,13 +93,13 @@ struct PersistentInit {
 int start(Call& call, MPI_Request* const request, const std::shared_ptr<Operation>& tracked,
           int (*native_start)(MPI_Request*)) {
     Operation& operation = *tracked;
-    if (operation.active) {
+    if (operation.is_active()) {
         return native_start(request);  // an error of the program, which the MPI reports
     }
     if (operation.kind == Operation::Kind::rebinding) {
         int error = MPI_SUCCESS;
         if (operation.launch(call, tracked, error)) {
-            operation.active = error == MPI_SUCCESS;
+            operation.started(error == MPI_SUCCESS);
             return error;
         }
         operation.native_request = operation.handle;
@@ -109,8 +108,8 @@ int start(Call& call, MPI_Request* const request, const std::shared_ptr<Operatio
         operation.stage->load();
     }
     const int error = native_start(request);
-    operation.active = error == MPI_SUCCESS;
-    if (!operation.active && std::exchange(operation.unprepared, false)) {
+    operation.started(error == MPI_SUCCESS);
+    if (error != MPI_SUCCESS && std::exchange(operation.unprepared, false)) {
         layer().receive_readiness.ended_unprepared();
     }
     return error;
@@ -165,7 +164,6 @@ struct PartitionedInit {
         if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
             auto operation = make_operation(Operation::Kind::partitioned, std::move(stage));
             operation->handle = operation->native_request = *request;
-            operation->active = false;
             layer().requests.track(std::move(operation));
         }
         return error;
@@ -222,7 +220,7 @@ struct Arrived {
         const int error = below<function>()(request, partition, flag);
         if (error == MPI_SUCCESS && *flag != 0 && layer().requests.any()) {
             const auto operation = layer().requests.find(request);
-            if (operation != nullptr && operation->active && operation->has_staging_buffers()) {
+            if (operation != nullptr && operation->is_active() && operation->has_staging_buffers()) {
                 const std::scoped_lock lock(operation->mutex);
                 operation->stage->store_partition(partition);
             }

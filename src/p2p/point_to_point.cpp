@@ -74,7 +74,7 @@ int wait_for(MPI_Request& request, MPI_Status& status, SendOperation* const send
             return error;
         }
         if (send_operation != nullptr) {
-            send_operation->send_fragments();
+            send_operation->go_on();
         }
     }
 }
@@ -367,69 +367,42 @@ struct NonblockingMatchedReceive {
 
 /// Runs both halves at the same time: neither waits for the other, and each may be fetched.
 template <class Count>
-int send_and_receive(SendOperation& send_operation, const Posted& sent, const int destination, const int send_tag,
-                     RecvOperation& recv_operation, const Posted& received, const int source, const int receive_tag,
-                     const MPI_Comm comm, MPI_Status& status) {
+int send_and_receive(MessageOp& message, const Posted& sent, const int destination, const int send_tag,
+                     const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
+                     MPI_Status& status) {
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
-    const int error = start_halves<Count>(send_operation, sent, destination, send_tag, received, source, receive_tag,
+    const int error = start_halves<Count>(message.send(), sent, destination, send_tag, received, source, receive_tag,
                                           comm, receiving, sending);
-    Layer& owner = layer();
     MPI_Status ignored{};
     if (error != MPI_SUCCESS) {
         if (sending != MPI_REQUEST_NULL) {
-            static_cast<void>(wait_for(sending, ignored, &send_operation));
-            send_operation.finish();
+            static_cast<void>(wait_for(sending, ignored, &message.send()));
+            message.send().finish();
         }
         return error;
     }
-    int received_error = MPI_SUCCESS, sent_error = MPI_SUCCESS;
-    bool departed = false, concluded = false, arrived = false;
-    // When one half fails, the other still goes on to its end: its peer may be using the program's buffer.
-    std::optional<Error> failure;
-    const auto attempt = [&](const auto& step) {
-        try {
-            return step();
-        } catch (const Error& problem) {
-            if (!failure) {
-                failure = problem;
-            }
-            return true;
-        }
-    };
-    WaitLoop waiting;
-    while (!departed || !concluded) {
+    const auto is_over = [](MPI_Request& request, int& outcome, MPI_Status& of) {
         int done = 0;
-        if (sending != MPI_REQUEST_NULL) {
-            sent_error = owner.real.Test(&sending, &done, &ignored);
-            if (sent_error != MPI_SUCCESS) {
-                sending = MPI_REQUEST_NULL;  // the request is void after an error
-            }
+        outcome = layer().real.Test(&request, &done, &of);
+        if (outcome != MPI_SUCCESS) {
+            request = MPI_REQUEST_NULL;  // the request is void after an error
         }
-        if (!departed) {
-            departed = attempt([&] { return send_operation.advance(RendezvousSend::Patience::short_); }) &&
-                       (sending == MPI_REQUEST_NULL);
+        return done != 0 || outcome != MPI_SUCCESS;
+    };
+    int received_error = MPI_SUCCESS, sent_error = MPI_SUCCESS;
+    bool departed = sending == MPI_REQUEST_NULL, arrived = false;
+    for (WaitLoop waiting;; waiting.turn()) {
+        departed = departed || is_over(sending, sent_error, ignored);
+        if (!arrived && is_over(receiving, received_error, status)) {
+            arrived = true;
+            status.MPI_ERROR = received_error;
         }
-        if (!arrived) {
-            received_error = owner.real.Test(&receiving, &done, &status);
-            arrived = done != 0 || received_error != MPI_SUCCESS;
-            if (arrived && received_error == MPI_SUCCESS) {
-                concluded = attempt([&] {
-                    recv_operation.arrived(status);
-                    return false;
-                });
-            }
-        }
-        if (arrived && !concluded) {
-            concluded = attempt([&] { return recv_operation.advance(); });
-        }
-        if (!departed || !concluded) {
-            waiting.turn();
+        const bool over = message.advance(arrived ? &status : nullptr, ipc::Patience::short_);
+        if (departed && arrived && over) {
+            break;
         }
     }
-    if (failure) {
-        throw *failure;
-    }
-    recv_operation.conclude(status, received_error);
+    message.conclude(status, received_error);
     return received_error != MPI_SUCCESS ? received_error : sent_error;
 }
 
@@ -441,8 +414,9 @@ struct SendReceive {
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
         call.on(comm, destination);
         const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        SendOperation send_operation(call);
-        RecvOperation recv_operation(call);
+        MessageOp message(comm);
+        SendOperation& send_operation = message.make_send(call);
+        RecvOperation& recv_operation = message.make_recv(call);
         const Posted sent =
             send_operation.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
         Posted received{receive_buffer, receive_count, receive_type};
@@ -453,8 +427,8 @@ struct SendReceive {
         MPI_Status own{};
         int error = MPI_SUCCESS;
         if (recv_operation.progressing() || send_operation.progressing() || layer().has_pending_fragments()) {
-            error = send_and_receive<Count>(send_operation, sent, destination, send_tag, recv_operation, received,
-                                            source, receive_tag, comm, own);
+            error =
+                send_and_receive<Count>(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
         } else {
             const auto out = sent.as<Count>();
             const auto in = received.as<Count>();
@@ -480,15 +454,15 @@ struct SendReceiveReplace {
         MPI_Status own{};
         int error = MPI_SUCCESS;
         if (!unprepared.allowed()) {
-            SendOperation send_operation(call);
-            RecvOperation recv_operation(call);
-            const Posted sent = send_operation.prepare(Mode::detached, buffer, count, type, destination, comm);
+            MessageOp message(comm);
+            const Posted sent = message.make_send(call).prepare(Mode::detached, buffer, count, type, destination, comm);
+            RecvOperation& recv_operation = message.make_recv(call);
             Posted received{buffer, count, type};
             if (source != MPI_PROC_NULL) {
                 received = recv_operation.prepare(true, buffer, count, type, source, comm);
             }
-            error = send_and_receive<Count>(send_operation, sent, destination, send_tag, recv_operation, received,
-                                            source, receive_tag, comm, own);
+            error =
+                send_and_receive<Count>(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
         } else {
             Stage stage(call);
             const Argument<Count> replaced = stage.buffer(Access::inout, buffer, count, type);

@@ -112,7 +112,7 @@ Bytes numbers(const std::uint64_t elements, const std::uint32_t factor) {
 
 int both(const std::vector<std::string>& arguments, const Body& body, const Parts& parts = {}) {
     Parts given = parts;
-    given.options = options_of(ipc::Link::Path::automatic, kForEver);
+    given.options = options_of(ipc::Link::Allowed::all, kForEver);
     return between_two(arguments.at(0), given, body, body);
 }
 
@@ -310,7 +310,7 @@ SCENARIO(the_other_is_killed) {
     Parts parts;
     parts.any_dies = true;
     parts.receiver_dies = true;
-    parts.options = options_of(ipc::Link::Path::automatic, kForEver);
+    parts.options = options_of(ipc::Link::Allowed::all, kForEver);
     return between_two(
         arguments.at(0), parts,
         [&](Node& node) {

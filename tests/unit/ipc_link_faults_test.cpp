@@ -14,7 +14,7 @@ using namespace link_test;
 
 SCENARIO(more_than_there_are_slots) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
         [](Node& node) {
             Memory source(node, Kind::device, kSlots);
             source.write(content_of(kSlots, 4));
@@ -24,9 +24,8 @@ SCENARIO(more_than_there_are_slots) {
                 require(sends.back()->rts_length() == rts_length(slot), "a header of another length");
             }
             for (int round = 0; round < 2; ++round) {
-                require(node.link->start_send(node.peer, source.data, source.info, 1) == nullptr,
-                        "there is no slot left");
-                require(node.link->wrap(node.peer, "a", 1) == nullptr, "there is no slot left for host memory either");
+                require(offer(*node.link, node.peer, source.data, source.info, 1) == nullptr, "there is no slot left");
+                require(wrap(node, "a", 1) == nullptr, "there is no slot left for host memory either");
             }
             require(node.noted("256 messages under way"), "nothing was said: " + node.notes());
             for (const auto& send : sends) {
@@ -36,7 +35,7 @@ SCENARIO(more_than_there_are_slots) {
                 wait_until_free(*send, "one of many");
             }
             // They are over, but nobody has said so: still in use.
-            require(node.link->start_send(node.peer, source.data, source.info, 1) == nullptr,
+            require(offer(*node.link, node.peer, source.data, source.info, 1) == nullptr,
                     "slots were given back early");
             for (auto& send : sends) {
                 node.link->retire(std::move(send));
@@ -73,7 +72,7 @@ SCENARIO(more_than_there_are_slots) {
 
 SCENARIO(withdrawn) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
         [](Node& node) {
             for (const Kind kind : {Kind::device, Kind::pool}) {
                 Memory source(node, kind, 700 * KiB);
@@ -107,7 +106,7 @@ OfferTable& slots_of(Node& node, const int process) {
 
 SCENARIO(forged_headers) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
         [](Node& node) {
             Memory source(node, Kind::device, 700 * KiB);
             source.write(content_of(700 * KiB, 5));
@@ -224,7 +223,7 @@ SCENARIO(corrupted_slots) {
          }},
     };
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::direct, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::direct, kForEver)},
         [&](Node& node) {
             Memory source(node, Kind::device, 50 * KiB);
             source.write(content_of(50 * KiB, 6));
@@ -262,7 +261,7 @@ SCENARIO(corrupted_slots) {
 /// A refused message whose copy is said to lie in the receiver's own memory.
 SCENARIO(corrupted_spill) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = "ipc-open"},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver), .receiver_faults = "ipc-open"},
         [](Node& node) {
             Memory source(node, Kind::device, 50 * KiB);
             const auto send = start_send(node, source, 50 * KiB);
@@ -293,7 +292,7 @@ SCENARIO(corrupted_spill) {
 /// A copy of which the sender says that it will never be there.
 SCENARIO(lost_copy) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::ring, kForEver)},
         [](Node& node) {
             Memory source(node, Kind::device, 100);
             const auto send = start_send(node, source, 100);
@@ -327,7 +326,7 @@ SCENARIO(failing_copies) {
     const bool through_ring = where != "pull";
     constexpr std::size_t kBytes = 1 * MiB;
     // The copies before: what the test itself copies, the check at first use, one round of the ring.
-    Parts parts{.options = options_of(through_ring ? Link::Path::ring : Link::Path::automatic, kForEver)};
+    Parts parts{.options = options_of(through_ring ? Link::Allowed::ring : Link::Allowed::all, kForEver)};
     (where == "sender" ? parts.sender_faults : parts.receiver_faults) =
         where == "sender" ? "copy-error=7" : "copy-error=2";
     return between_two(
@@ -363,14 +362,14 @@ SCENARIO(failing_copies) {
 SCENARIO(beyond_its_allocation) {
     constexpr std::size_t kBytes = 300 * KiB;
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
         [](Node& node) {
             Memory source(node, Kind::device, kBytes);
             source.write(content_of(kBytes, 3));
             for (const std::size_t offset : {std::size_t{0}, std::size_t{1}, 100 * KiB}) {
                 try {
                     const auto send =
-                        node.link->start_send(node.peer, source.data + offset, source.info, kBytes - offset + 1);
+                        offer(*node.link, node.peer, source.data + offset, source.info, kBytes - offset + 1);
                     require(false, "it was shipped");
                 } catch (const BeyondAllocation& error) {
                     require(error.cause().find("leaves the allocation of 307200 bytes") != std::string::npos &&
@@ -392,7 +391,7 @@ SCENARIO(beyond_its_allocation) {
 SCENARIO(freed_and_allocated_again) {
     constexpr unsigned kRounds = 60;
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
         [](Node& node) {
             std::vector<std::byte*> addresses;
             for (unsigned round = 0; round < kRounds; ++round) {
@@ -431,7 +430,7 @@ SCENARIO(idle_rings) {
         return static_cast<std::size_t>(status.st_blocks) * 512;
     };
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::ring, kForEver)},
         [&](Node& node) {
             Memory source(node, Kind::device, 1 * MiB);
             for (unsigned number = 0; number < 3; ++number) {
@@ -471,8 +470,8 @@ SCENARIO(idle_rings) {
 
 /// A receiver that has begun and then stays away leaves the rest to its background thread.
 SCENARIO(left_to_the_background) {
-    const Link::Path path = arguments.at(1) == "ring" ? Link::Path::ring : Link::Path::automatic;
-    const Message message{.bytes = 3 * MiB, .route = path == Link::Path::ring ? Route::ring : Route::pull};
+    const Link::Allowed path = arguments.at(1) == "ring" ? Link::Allowed::ring : Link::Allowed::all;
+    const Message message{.bytes = 3 * MiB, .route = path == Link::Allowed::ring ? Route::ring : Route::pull};
     return between_two(
         arguments.at(0), {.options = options_of(path, kForEver)},
         [&](Node& node) {
@@ -508,7 +507,7 @@ SCENARIO(ring_without_a_receiver) {
     constexpr std::size_t kBytes = 1 * MiB;
     constexpr unsigned kMessages = 6;  // more than there are rings
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::ring, 5ms)},
+        arguments.at(0), {.options = options_of(Link::Allowed::ring, 5ms)},
         [](Node& node) {
             Memory source(node, Kind::device, kBytes);
             std::vector<std::shared_ptr<RendezvousSend>> sends;
@@ -522,7 +521,7 @@ SCENARIO(ring_without_a_receiver) {
                 source.fill(0xDD);
                 node.send_header(*sends.back());
             }
-            require(node.link->start_send(node.peer, source.data, source.info, kBytes) == nullptr,
+            require(offer(*node.link, node.peer, source.data, source.info, kBytes) == nullptr,
                     "rings are in use until their messages are over");
             node.wire->tell();
             node.wire->hear();
@@ -573,7 +572,7 @@ struct rlimit take_shared_memory_away(Node& node) {
 
 /// No shared memory for a copy: the sender has its buffer back all the same, and the receiver finds the message.
 SCENARIO(no_shared_memory_for_a_copy) {
-    const Link::Path path = arguments.at(1) == "ring" ? Link::Path::ring : Link::Path::automatic;
+    const Link::Allowed path = arguments.at(1) == "ring" ? Link::Allowed::ring : Link::Allowed::all;
     constexpr std::size_t kBytes = 1 * MiB + 5;
     Link::Options options = options_of(path, 1ms);
     options.tuning.bounce_pool_bytes = 0;
@@ -623,7 +622,7 @@ SCENARIO(refused_without_shared_memory) {
     constexpr std::size_t kBytes = 1 * MiB + 5;
     const bool in_the_background = arguments.at(1) == "background";
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = "ipc-open"},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver), .receiver_faults = "ipc-open"},
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes);
             source.write(content_of(kBytes, 9));
@@ -654,12 +653,12 @@ SCENARIO(refused_without_shared_memory) {
 /// Without that little memory nothing is offered to a receiver that may refuse it: the message goes plain.
 SCENARIO(nothing_is_offered_that_could_not_be_served) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
         [](Node& node) {
             Memory source(node, Kind::device, 100 * KiB);
             source.write(content_of(100 * KiB, 1));
             const struct rlimit before = take_shared_memory_away(node);
-            require(node.link->start_send(node.peer, source.data, source.info, 100 * KiB) == nullptr, "it was offered");
+            require(offer(*node.link, node.peer, source.data, source.info, 100 * KiB) == nullptr, "it was offered");
             require(node.noted("no shared memory"), "nothing was said: " + node.notes());
             require(setrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
             send_message(node, {.bytes = 100 * KiB}, 1);  // memory is there again
@@ -683,7 +682,7 @@ SCENARIO(overwritten_slots) {
     };
     return between_two(
         arguments.at(0),
-        {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = refused ? "ipc-open" : ""},
+        {.options = options_of(Link::Allowed::all, kForEver), .receiver_faults = refused ? "ipc-open" : ""},
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes);
             const auto send = start_send(node, source, kBytes);
@@ -717,7 +716,7 @@ SCENARIO(overwritten_slots) {
 SCENARIO(refused_while_it_is_copied) {
     constexpr std::size_t kBytes = 300 * KiB;
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, 0ns), .receiver_faults = "ipc-open"},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, 0ns), .receiver_faults = "ipc-open"},
         [](Node& node) {
             Memory source(node, Kind::device, kBytes);
             source.write(content_of(kBytes, 9));
@@ -747,7 +746,7 @@ SCENARIO(refused_while_it_is_copied) {
 SCENARIO(looked_at_after_it_was_given_back) {
     constexpr std::size_t kFirst = 300 * KiB, kSecond = 1 * MiB;
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, 0ns)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, 0ns)},
         [](Node& node) {
             Memory first_source(node, Kind::device, kFirst), second_source(node, Kind::device, kSecond);
             first_source.write(content_of(kFirst, 3));
@@ -788,7 +787,7 @@ SCENARIO(looked_at_after_it_was_given_back) {
 SCENARIO(shared_memory_that_cannot_be_mapped) {
     const std::size_t bytes = arguments.at(1) == "ring" ? 1 * MiB : arguments.at(1) == "fitting" ? 100 * KiB : 100;
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::ring, kForEver)},
         [&](Node& node) {
             node.wire->hear();
             Memory source(node, Kind::device, bytes);
@@ -846,7 +845,7 @@ SCENARIO(receiver_is_killed) {
     constexpr std::size_t kBytes = 1 * MiB;
     return between_two(
         arguments.at(0),
-        {.options = options_of(through_ring ? Link::Path::ring : Link::Path::automatic,
+        {.options = options_of(through_ring ? Link::Allowed::ring : Link::Allowed::all,
                                before_it_claims ? std::chrono::nanoseconds(5ms) : kForEver),
          .receiver_dies = true,
          .any_dies = true},
@@ -887,7 +886,7 @@ SCENARIO(sender_is_killed) {
     constexpr std::size_t kBytes = 1 * MiB;
     return between_two(
         arguments.at(0),
-        {.options = options_of(when == "ring" ? Link::Path::ring : Link::Path::automatic, kForEver),
+        {.options = options_of(when == "ring" ? Link::Allowed::ring : Link::Allowed::all, kForEver),
          .receiver_faults = when == "refused" ? "ipc-open" : "",
          .any_dies = true},
         [&](Node& node) {
@@ -930,7 +929,7 @@ SCENARIO(shut_down_unfinished) {
     };
     return between_two(
         arguments.at(0),
-        {.options = options_of(arguments.at(1) == "ring" ? Link::Path::ring : Link::Path::automatic, kForEver)},
+        {.options = options_of(arguments.at(1) == "ring" ? Link::Allowed::ring : Link::Allowed::all, kForEver)},
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes), pool(node, Kind::pool, kBytes);
             std::vector<std::shared_ptr<RendezvousSend>> sends;
@@ -965,7 +964,7 @@ SCENARIO(shut_down_unfinished) {
 /// A copy in shared memory outlives its sender's link.
 SCENARIO(fetched_after_the_senders_end) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::ring, 0ns)},
+        arguments.at(0), {.options = options_of(Link::Allowed::ring, 0ns)},
         [](Node& node) {
             std::vector<std::shared_ptr<RendezvousSend>> sends;
             for (const std::size_t bytes : {std::size_t{100}, 1 * MiB}) {
@@ -999,7 +998,7 @@ SCENARIO(fetched_after_the_senders_end) {
 SCENARIO(shut_down_while_fetching) {
     constexpr std::size_t kBytes = 1 * MiB;
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::ring, kForEver)},
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes);
             const auto send = start_send(node, source, kBytes);

@@ -38,7 +38,7 @@ namespace awaken::ipc::link_test {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-using Patience = RendezvousSend::Patience;
+
 using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t KiB = 1024;
@@ -136,7 +136,7 @@ inline transfer::Tuning small_figures(const std::chrono::nanoseconds patience) {
     return tuning;
 }
 
-inline Link::Options options_of(const Link::Path path, const std::chrono::nanoseconds patience) {
+inline Link::Options options_of(const Link::Allowed path, const std::chrono::nanoseconds patience) {
     Link::Options options;
     options.path = path;
     options.cpu_copy = false;  // whatever this machine has
@@ -409,9 +409,31 @@ inline void require_route(const Route actual, const std::optional<Route> expecte
                                      std::to_string(static_cast<int>(*expected)));
 }
 
+/// Offers bytes by the path that is chosen for them. Null when they are to be sent plain.
+inline std::shared_ptr<RendezvousSend> offer(Link& link, const int peer, std::byte* const first,
+                                             const gpu::PointerInfo& info, const std::size_t bytes,
+                                             const protocol::SendFacts::Mode mode = {
+                                                 protocol::SendFacts::Mode::offered}) {
+    protocol::SendFacts facts;
+    facts.mode = mode;
+    facts.bytes = bytes;
+    facts.memory = info.kind;
+    facts.served = !info.host_accessible();
+    facts.exportable = info.ipc_capable;
+    link.describe(peer, facts);
+    facts.wants_from_host = true;
+    const protocol::SendPaths paths = protocol::choose_send_paths(facts, link.tuning());
+    return std::static_pointer_cast<RendezvousSend>(link.start_send(peer, {first, info, bytes, nullptr}, paths));
+}
+
+/// The same for a small message in host memory, which is copied at once.
+inline std::shared_ptr<RendezvousSend> wrap(Node& node, const void* const content, const std::size_t bytes) {
+    return std::static_pointer_cast<RendezvousSend>(node.link->wrap(node.peer, content, bytes));
+}
+
 inline std::shared_ptr<RendezvousSend> start_send(Node& node, const Memory& memory, const std::size_t bytes,
                                                   const std::size_t offset = 0) {
-    auto send = node.link->start_send(node.peer, memory.data + offset, memory.info, bytes);
+    auto send = offer(*node.link, node.peer, memory.data + offset, memory.info, bytes);
     require(send != nullptr, "nothing was shipped: " + node.notes());
     return send;
 }
@@ -431,7 +453,7 @@ inline void send_message(Node& node, const Message& message, const unsigned numb
     std::shared_ptr<RendezvousSend> send;
     wait_until(
         [&] {
-            send = node.link->start_send(node.peer, source.data + message.offset, source.info, message.bytes);
+            send = offer(*node.link, node.peer, source.data + message.offset, source.info, message.bytes);
             return send != nullptr;
         },
         "nothing was shipped: " + name);
@@ -448,7 +470,8 @@ inline void send_message(Node& node, const Message& message, const unsigned numb
 /// Fetches the message that this RTS stands for. Null when there is none.
 inline std::shared_ptr<RendezvousGet> get(Node& node, const Bytes& rts, Memory& destination, const std::size_t capacity,
                                           const std::size_t offset = 0) {
-    return node.link->start_get(rts.data(), rts.size(), destination.data + offset, destination.info, capacity);
+    return std::static_pointer_cast<RendezvousGet>(node.link->start_receive(
+        rts.data(), rts.size(), {destination.data + offset, destination.info, capacity, nullptr}));
 }
 
 inline void finish(const std::shared_ptr<RendezvousGet>& get, const std::string& what) {

@@ -69,7 +69,7 @@ std::vector<Message> all_sizes(const Message& like, const std::optional<Route> s
 SCENARIO(pulled) {
     Message like;
     like.route = Route::pull;
-    return exchange(arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+    return exchange(arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
                     all_sizes(like, Route::pull));
 }
 
@@ -77,7 +77,7 @@ SCENARIO(receiver_is_late) {
     Message like;
     like.route = Route::copy;
     like.late = true;
-    return exchange(arguments.at(0), {.options = options_of(Link::Path::automatic, 0ns)}, all_sizes(like, Route::copy));
+    return exchange(arguments.at(0), {.options = options_of(Link::Allowed::all, 0ns)}, all_sizes(like, Route::copy));
 }
 
 SCENARIO(not_exportable) {
@@ -90,7 +90,7 @@ SCENARIO(not_exportable) {
         const auto more = all_sizes(like, Route::copy);
         messages.insert(messages.end(), more.begin(), more.end());
     }
-    return exchange(arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)}, messages);
+    return exchange(arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)}, messages);
 }
 
 SCENARIO(ringed) {
@@ -102,7 +102,7 @@ SCENARIO(ringed) {
         const auto more = all_sizes(like, Route::copy);
         messages.insert(messages.end(), more.begin(), more.end());
     }
-    return exchange(arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)}, messages);
+    return exchange(arguments.at(0), {.options = options_of(Link::Allowed::ring, kForEver)}, messages);
 }
 
 /// Shared memory that a GPU runtime does not take into account is reached through pinned memory.
@@ -110,7 +110,7 @@ SCENARIO(ringed_unregistered) {
     Message like;
     like.route = Route::ring;
     return exchange(arguments.at(0),
-                    {.options = options_of(Link::Path::ring, kForEver),
+                    {.options = options_of(Link::Allowed::ring, kForEver),
                      .sender_faults = arguments.at(1) == "receiver" ? "" : "register",
                      .receiver_faults = arguments.at(1) == "sender" ? "" : "register"},
                     all_sizes(like, Route::copy));
@@ -127,7 +127,7 @@ SCENARIO(ringed_receiver_is_late) {
             message.route = std::nullopt;
         }
     }
-    return exchange(arguments.at(0), {.options = options_of(Link::Path::ring, 0ns)}, messages);
+    return exchange(arguments.at(0), {.options = options_of(Link::Allowed::ring, 0ns)}, messages);
 }
 
 /// The receiver cannot open what the sender exports: the first message is offered once more through shared memory, the
@@ -139,8 +139,7 @@ int refused(const std::string& vendor, const std::string& fault, const std::size
     like.route = Route::ring;
     const auto more = all_sizes(like, Route::copy);
     messages.insert(messages.end(), more.begin(), more.end());
-    return exchange(vendor, {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = fault},
-                    messages);
+    return exchange(vendor, {.options = options_of(Link::Allowed::all, kForEver), .receiver_faults = fault}, messages);
 }
 
 /// Offers from host memory, `expected` for those that are not small.
@@ -175,13 +174,13 @@ int exchange_from_host(const std::string& vendor, const Parts& parts, const std:
 }
 
 SCENARIO(from_ordinary_memory) {
-    Link::Options options = options_of(Link::Path::automatic, kForEver);
+    Link::Options options = options_of(Link::Allowed::all, kForEver);
     options.tuning.rings = 64;  // one is always free: else the GPU copies
     return exchange_from_host(arguments.at(0), {.options = options}, from_host(Kind::host, Route::ring));
 }
 
 SCENARIO(from_pinned_memory) {
-    return exchange_from_host(arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+    return exchange_from_host(arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
                               from_host(Kind::pinned, Route::copy));
 }
 
@@ -189,12 +188,12 @@ SCENARIO(from_pinned_memory) {
 SCENARIO(from_host_without_ring) {
     auto messages = from_host(Kind::host, Route::copy);
     messages.front() = {.bytes = 700 * KiB};  // of the GPU's, which goes directly
-    return exchange_from_host(arguments.at(0), {.options = options_of(Link::Path::direct, kForEver)}, messages);
+    return exchange_from_host(arguments.at(0), {.options = options_of(Link::Allowed::direct, kForEver)}, messages);
 }
 
 SCENARIO(from_host_without_ipc) {
     return exchange_from_host(arguments.at(0),
-                              {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = "ipc-open"},
+                              {.options = options_of(Link::Allowed::all, kForEver), .receiver_faults = "ipc-open"},
                               from_host(Kind::pinned, Route::ring));
 }
 
@@ -208,12 +207,12 @@ SCENARIO(from_host_receiver_is_late) {
             messages.push_back(message);
         }
     }
-    return exchange_from_host(arguments.at(0), {.options = options_of(Link::Path::automatic, 0ns)}, messages);
+    return exchange_from_host(arguments.at(0), {.options = options_of(Link::Allowed::all, 0ns)}, messages);
 }
 
 /// The receiver says what it does with large messages, and a thread without a GPU is not given one.
 SCENARIO(host_offers_are_wanted) {
-    Link::Options options = options_of(Link::Path::automatic, kForEver);
+    Link::Options options = options_of(Link::Allowed::all, kForEver);
     options.tuning.host_offer_bytes = 64 * KiB;
     const bool cuda = arguments.at(0) == "cuda";
     return between_two(
@@ -228,7 +227,7 @@ SCENARIO(host_offers_are_wanted) {
             meet(*node.wire);  // a long one came
             require(wants(64 * KiB) && !wants(64 * KiB - 1), "it is wanted");
             Memory source(node, Kind::host, 100 * KiB);
-            const auto without = node.link->start_send(node.peer, source.data, source.info, 100 * KiB);
+            const auto without = offer(*node.link, node.peer, source.data, source.info, 100 * KiB);
             require((without == nullptr) == cuda, "a thread without a context");
             if (without != nullptr) {
                 without->withdraw();
@@ -262,7 +261,7 @@ SCENARIO(not_exporting) {
     Message like;
     like.route = Route::ring;
     return exchange(arguments.at(0),
-                    {.options = options_of(Link::Path::automatic, kForEver), .sender_faults = "ipc-export"},
+                    {.options = options_of(Link::Allowed::all, kForEver), .sender_faults = "ipc-export"},
                     all_sizes(like, Route::copy));
 }
 
@@ -272,7 +271,7 @@ SCENARIO(by_cpu) {
         std::fprintf(stderr, "%s\n", dlerror());
         return 1;
     }
-    Link::Options options = options_of(Link::Path::automatic, kForEver);
+    Link::Options options = options_of(Link::Allowed::all, kForEver);
     options.cpu_copy = true;
     options.tuning.cpu_copy_bytes = 2 * KiB;
     return between_two(
@@ -321,11 +320,11 @@ SCENARIO(by_cpu) {
 /// Host messages whose length is an RTS's travel as RTS messages themselves.
 SCENARIO(wrapped) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
         [](Node& node) {
             for (std::size_t bytes = kShortestRts; bytes <= kLongestRts; bytes += 2) {
                 Bytes content = content_of(bytes, static_cast<unsigned>(bytes));
-                const auto send = node.link->wrap(node.peer, content.data(), bytes);
+                const auto send = wrap(node, content.data(), bytes);
                 require(send != nullptr, "nothing was wrapped");
                 std::fill(content.begin(), content.end(), std::byte{0xDD});
                 require(send->advance(Patience::endless), "the buffer is not free at once");
@@ -334,7 +333,7 @@ SCENARIO(wrapped) {
                 node.link->retire(send);
             }
             const Bytes too_long(4 * KiB + 1);
-            require(node.link->wrap(node.peer, too_long.data(), too_long.size()) == nullptr, "it has no room for that");
+            require(wrap(node, too_long.data(), too_long.size()) == nullptr, "it has no room for that");
             node.wire->hear();
             node.link->finish_sends();
         },
@@ -357,7 +356,7 @@ SCENARIO(wrapped) {
 SCENARIO(to_itself) {
     const Folder folder;
     return run_part("process", folder.path, [&] {
-        Node node(arguments.at(0), folder.path, 0, nullptr, options_of(Link::Path::automatic, 0ns));
+        Node node(arguments.at(0), folder.path, 0, nullptr, options_of(Link::Allowed::all, 0ns));
         for (const bool late : {false, true}) {
             for (const Kind from : {Kind::device, Kind::managed, Kind::pool}) {
                 for (const Kind to : {Kind::device, Kind::host, Kind::managed}) {
@@ -384,7 +383,7 @@ SCENARIO(to_itself) {
             }
         }
         const Bytes content = content_of(77, 2);
-        const auto send = node.link->wrap(node.peer, content.data(), content.size());
+        const auto send = wrap(node, content.data(), content.size());
         require(send != nullptr, "nothing was wrapped");
         Memory destination(node, Kind::host, content.size());
         finish(get(node, Bytes(send->rts(), send->rts() + send->rts_length()), destination, 77),
@@ -399,16 +398,18 @@ SCENARIO(to_itself) {
 /// A send that may not rely on its buffer afterwards, nor on anybody's help.
 SCENARIO(detached) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
         [](Node& node) {
             Memory any(node, Kind::device, 100);
-            require(node.link->start_send(node.peer, any.data, any.info, 100, true) == nullptr,
-                    "nobody knows yet whether the receiver could read it");
+            require(
+                offer(*node.link, node.peer, any.data, any.info, 100, protocol::SendFacts::Mode::detached) == nullptr,
+                "nobody knows yet whether the receiver could read it");
             send_message(node, {.bytes = 100}, 1);
             for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
                 Memory source(node, Kind::device, bytes);
                 source.write(content_of(bytes, 3));
-                const auto send = node.link->start_send(node.peer, source.data, source.info, bytes, true);
+                const auto send =
+                    offer(*node.link, node.peer, source.data, source.info, bytes, protocol::SendFacts::Mode::detached);
                 require(send != nullptr, "nothing was shipped");
                 wait_until_free(*send, "a detached send", Patience::endless);
                 source.fill(0xDD);
@@ -416,7 +417,8 @@ SCENARIO(detached) {
                 node.link->retire(send);
             }
             Memory own(node, Kind::device, 100);
-            require(node.link->start_send(node.link->own(), own.data, own.info, 100, true) == nullptr,
+            require(offer(*node.link, node.link->own(), own.data, own.info, 100, protocol::SendFacts::Mode::detached) ==
+                        nullptr,
                     "there is no copy for oneself that would gain anything");
             node.wire->hear();
         },
@@ -434,7 +436,7 @@ SCENARIO(detached) {
 /// The receiver does not look at the sender's memory before the sender says that it may.
 SCENARIO(read_when_settled) {
     return between_two(
-        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
         [](Node& node) {
             for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
                 Memory source(node, Kind::device, bytes);

@@ -1,0 +1,140 @@
+// What a message is to the functions that send and receive it, whichever way it travels.
+//
+// Transport stands for the processes that one way reaches: Link for those of the node, Network for those of other
+// nodes. OutgoingMessage and IncomingMessage are the two ends of one message. The caller carries the RTS that connects
+// them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "gpu/gpu.h"
+#include "ipc/offers.h"
+#include "protocol/send_path.h"
+#include "report/report.h"
+#include "transfer/flat_type.h"
+
+namespace awaken::ipc {
+
+/// The program's memory at one end of a message.
+struct Buffer {
+    std::byte* first = nullptr;  ///< the lowest byte
+    gpu::PointerInfo info;       ///< kind host for ordinary memory
+    std::size_t bytes = 0;       ///< of data
+    /// The bytes of a datatype with gaps, which Transport::can_move() has accepted; null for one run of bytes.
+    std::shared_ptr<const transfer::TypedMemory> typed;
+};
+
+/// How long a sender waits for its receiver before it copies the message out.
+enum class Patience : std::uint8_t {
+    endless,  ///< no call waits
+    short_,   ///< a blocking send
+    long_     ///< the completion of a nonblocking one
+};
+
+/// A message that this process sends. One thread at a time uses it.
+class OutgoingMessage {
+  public:
+    virtual ~OutgoingMessage() = default;
+
+    /// The RTS, which the caller sends in the message's place.
+    [[nodiscard]] virtual const std::byte* rts() const noexcept = 0;
+    [[nodiscard]] virtual std::size_t rts_length() const noexcept = 0;
+    [[nodiscard]] virtual report::Path path() const noexcept = 0;
+
+    /// Copies all of the message. The buffer is free when this returns. Call before the RTS is sent. Throws Error.
+    virtual void copy_out() = 0;
+    /// The RTS was sent. `waits`: the program's call lasts until the buffer is free. advance() reports failures.
+    virtual void posted(bool waits) = 0;
+    /// The RTS could not be sent: takes the message back.
+    virtual void withdraw() noexcept = 0;
+    /// True when the program may use the buffer again. Throws Error when a copy failed, or the receiver died while the
+    /// message was under way.
+    [[nodiscard]] virtual bool advance(Patience patience) = 0;
+    /// Does what needs no receiver, while the MPI sends the RTS. Keeps an error for advance().
+    virtual void go_on() noexcept {}
+    /// The call ends, and the message goes on. May be called again.
+    virtual void leave() = 0;
+    /// Call after leave(), until it returns true: then the MPI can finish the message alone. advance() throws the
+    /// errors.
+    [[nodiscard]] virtual bool flush_to_native() { return true; }
+    /// The operation is complete: the caller is about to give its pointer up.
+    virtual void end() noexcept {}
+
+  protected:
+    OutgoingMessage() = default;
+    OutgoingMessage(const OutgoingMessage&) = default;
+    OutgoingMessage& operator=(const OutgoingMessage&) = default;
+};
+
+/// A message that this process receives.
+class IncomingMessage {
+  public:
+    virtual ~IncomingMessage() = default;
+
+    /// True when the message is here, or has failed.
+    [[nodiscard]] virtual bool advance() noexcept = 0;
+    /// Bytes of the message, which may be more than the buffer holds.
+    [[nodiscard]] virtual std::size_t size() const noexcept = 0;
+    /// Why it failed. Call only when it is over.
+    [[nodiscard]] virtual const std::optional<Error>& error() const noexcept = 0;
+    [[nodiscard]] virtual report::Path path() const noexcept = 0;
+    /// The caller is likely to advance other messages next; their copies go to the GPU along with this one's.
+    virtual void join_others() noexcept {}
+    /// The call ends, and the message goes on. May be called again.
+    virtual void leave() {}
+    /// The message went to host memory of the program.
+    virtual void went_to_host() noexcept {}
+
+  protected:
+    IncomingMessage() = default;
+    IncomingMessage(const IncomingMessage&) = default;
+    IncomingMessage& operator=(const IncomingMessage&) = default;
+};
+
+/// A way to some of the other processes. It knows each of them by a number, `peer`.
+class Transport {
+  public:
+    virtual ~Transport() = default;
+
+    /// Fills in what it knows of a message to `peer`.
+    virtual void describe(int peer, protocol::SendFacts& facts) const noexcept = 0;
+    /// Takes the first of these paths that it has and that can be gone now. Null when there is none: the message is to
+    /// be sent plain. Throws BeyondAllocation where the receiver would read something else than the buffer.
+    [[nodiscard]] virtual std::shared_ptr<OutgoingMessage> start_send(int peer, const Buffer& from,
+                                                                      const protocol::SendPaths& paths) = 0;
+    /// Call before a message as long as an RTS is sent plain. False when it must not be: wrap() it.
+    [[nodiscard]] virtual bool may_go_plain(int peer, std::size_t length) = 0;
+    /// An RTS for a small message in host memory, which is copied at once. Null when there is no room.
+    [[nodiscard]] virtual std::shared_ptr<OutgoingMessage> wrap(int peer, const void* packed, std::size_t bytes) = 0;
+
+    /// A first look at memory into which a message may be arriving. is_rts() has to confirm a yes.
+    [[nodiscard]] virtual bool begins_like_rts(const std::byte* message) const noexcept = 0;
+    /// Whether a received message is an RTS to this process, or a forgery of one: it is as short, and begins with the
+    /// secret, as nothing else does. start_receive() finds whatever else is wrong with it.
+    [[nodiscard]] virtual bool is_rts(const std::byte* message, std::size_t length) const noexcept = 0;
+    /// Whether such memory, which `info` describes, may be an end of a message.
+    [[nodiscard]] virtual bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) = 0;
+    /// Receives the message that the RTS announces: as much as fits into the buffer. is_rts() has accepted the RTS.
+    /// Null when it names no message to this process: it is forged, or was received before.
+    [[nodiscard]] virtual std::shared_ptr<IncomingMessage> start_receive(const std::byte* rts, std::size_t length,
+                                                                         const Buffer& into) = 0;
+    /// True size of the message from `peer` that a probe found with this length, as far as it is known.
+    [[nodiscard]] virtual TrueSize size_of(int peer, std::size_t length) const noexcept = 0;
+
+  protected:
+    Transport() = default;
+    Transport(const Transport&) = default;
+    Transport& operator=(const Transport&) = default;
+};
+
+/// The program sends more bytes than the allocation of its buffer has.
+class BeyondAllocation final : public Error {
+  public:
+    using Error::Error;
+};
+
+}  // namespace awaken::ipc
