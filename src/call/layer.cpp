@@ -45,8 +45,16 @@ gpu::Runtime& Layer::look_for_gpu() {
     return runtime;
 }
 
+transfer::DeviceCopies& Layer::copies() {
+    std::call_once(_copies_once, [this] {
+        _copies = std::make_unique<transfer::DeviceCopies>(gpu(), pool, tuning(gpu()), settings.copy, &packer());
+    });
+    return *_copies;
+}
+
 transfer::Copier& Layer::copier() {
-    std::call_once(_copier_once, [this] { _copier = std::make_unique<transfer::Copier>(gpu(), &packer()); });
+    std::call_once(_copier_once,
+                   [this] { _copier = std::make_unique<transfer::Copier>(gpu(), copies(), pool, &packer()); });
     return *_copier;
 }
 
@@ -159,8 +167,8 @@ void Layer::mpi_stopped() {
             return;
         }
     }
-    if (_copier != nullptr) {
-        _copier->shut_down();
+    if (_copies != nullptr) {
+        _copies->shut_down();
     }
     if (_packer != nullptr) {
         _packer->shut_down();

@@ -27,6 +27,7 @@
 #include "transfer/attached_buffers.h"
 #include "transfer/bounce_buffer.h"
 #include "transfer/copier.h"
+#include "transfer/device_copies.h"
 #include "transfer/packer.h"
 #include "transfer/pinned_pool.h"
 #include "transfer/process_memory.h"
@@ -76,7 +77,9 @@ class Layer {
         gpu::Runtime* const known = _gpu.load(std::memory_order_acquire);
         return known != nullptr ? *known : look_for_gpu();
     }
-    /// The copier for the runtime that gpu() found.
+    /// Copies of that GPU runtime's.
+    [[nodiscard]] transfer::DeviceCopies& copies();
+    /// The same, for callers that wait.
     [[nodiscard]] transfer::Copier& copier();
     /// The packer of that GPU.
     [[nodiscard]] transfer::Packer& packer();
@@ -106,8 +109,9 @@ class Layer {
 
     std::atomic<gpu::Runtime*> _gpu{nullptr};
     std::atomic<bool> _several_threads{false};
-    std::once_flag _packer_once, _copier_once;
+    std::once_flag _packer_once, _copies_once, _copier_once;
     std::unique_ptr<transfer::Packer> _packer;
+    std::unique_ptr<transfer::DeviceCopies> _copies;
     std::unique_ptr<transfer::Copier> _copier;
     std::mutex _mutex;
     int _open_models = 0;  ///< how many of the world model and the sessions are up

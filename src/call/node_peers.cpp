@@ -94,7 +94,7 @@ void NodePeers::use(gpu::Runtime& runtime) {
     _used = true;
     _tuning = _owner.tuning(runtime);
     if (_owned_network != nullptr) {
-        _owned_network->use(runtime, _tuning, _owner.packer(), _owner.native_gpu.works());
+        _owned_network->use(runtime, _tuning, _owner.copies(), _owner.native_gpu.works());
     }
     if (_segment != nullptr) {
         if (_segment->processes() < _local_ranks) {
@@ -109,13 +109,11 @@ void NodePeers::use(gpu::Runtime& runtime) {
         options.path = settings.path == NodePath::direct ? Allowed::direct
                        : settings.path == NodePath::ring ? Allowed::ring
                                                          : Allowed::all;
-        options.engine = settings.copy;
         options.cpu_copy = settings.cpu_copy;
         options.tuning = _tuning;
-        options.packer = &_owner.packer();
         Layer& owner = _owner;
         _owned_link = std::make_unique<ipc::Link>(
-            *_segment, runtime, _owner.pool, options,
+            *_segment, runtime, _owner.copies(), options,
             [&owner](const std::string& reason) { owner.ledger.add_fallback("point-to-point", reason); }, &_sent_plain);
         _link.store(_owned_link.get(), std::memory_order_release);
         _owned_engine = std::make_unique<coll::Engine>(
@@ -150,18 +148,12 @@ void NodePeers::after_finalize() {
         _owned_link->finish_sends();
         _owned_link->shut_down();
     }
-    if (_owned_network != nullptr) {
-        _owned_network->shut_down();
-    }
     _world_up = _knows_members = false;
 }
 
 transfer::DeviceCopies* NodePeers::copies() const noexcept {
-    if (ipc::Link* const here = link()) {
-        return &here->copies();
-    }
-    Network* const between = network();
-    return between != nullptr ? between->copies() : nullptr;
+    const Network* const between = network();
+    return link() != nullptr || (between != nullptr && between->copies() != nullptr) ? &_owner.copies() : nullptr;
 }
 
 NodePeers::Peer NodePeers::peer_of(const MPI_Comm communicator, const int rank) {

@@ -52,7 +52,8 @@ class NodePeers {
     /// The kernels that combine. Null until this process uses a GPU, and again when the runtime is about to end.
     [[nodiscard]] coll::Engine* engine() const noexcept { return _engine.load(std::memory_order_acquire); }
     [[nodiscard]] const std::atomic<coll::Engine*>& engine_word() const noexcept { return _engine; }
-    /// Copies between host memory and GPUs that go on by themselves. Null where there are no resources for them.
+    /// Copies between host memory and GPUs that go on by themselves. Null until this process uses a GPU, and where it
+    /// has no peers.
     [[nodiscard]] transfer::DeviceCopies* copies() const noexcept;
 
     /// Null where this process shares no memory with others.

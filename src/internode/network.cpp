@@ -506,7 +506,7 @@ bool Network::everybody_has_the_layer() {
     return !_alone;
 }
 
-void Network::use(gpu::Runtime& runtime, const transfer::Tuning& tuning, transfer::Packer& packer,
+void Network::use(gpu::Runtime& runtime, const transfer::Tuning& tuning, transfer::DeviceCopies& copies,
                   const bool mpi_takes_device_memory) {
     const std::scoped_lock lock(_mutex);
     if (_runtime != nullptr) {
@@ -515,7 +515,7 @@ void Network::use(gpu::Runtime& runtime, const transfer::Tuning& tuning, transfe
     _runtime = &runtime;
     _tuning = tuning;
     _tuning.network_fragment_bytes = std::min(_tuning.network_fragment_bytes, kMostFragmentBytes);
-    _copies = std::make_unique<DeviceCopies>(runtime, _pool, _tuning, CopyEngine::engine, &packer);
+    _copies = &copies;
     _passes_through.store(mpi_takes_device_memory, std::memory_order_release);
     _has_gpu.store(true, std::memory_order_release);
 }
@@ -563,12 +563,6 @@ void Network::stop() {
     _listening_next.clear();
     _heard.clear();
     _native.Comm_free(&_comm);
-}
-
-void Network::shut_down() noexcept {
-    if (_copies != nullptr) {
-        _copies->shut_down();
-    }
 }
 
 // ---- notices --------------------------------------------------------------------------------------------------------

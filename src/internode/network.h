@@ -47,7 +47,6 @@
 #include "protocol/reachability.h"
 #include "trace/trace.h"
 #include "transfer/device_copies.h"
-#include "transfer/packer.h"
 #include "transfer/pinned_pool.h"
 #include "transfer/tuning.h"
 
@@ -179,14 +178,14 @@ class Network final : public ipc::Transport {
     /// Call after the MPI's initialisation, in each rank of a job of several nodes, with a GPU or without.
     void start();
     /// The process has found its GPU runtime.
-    void use(gpu::Runtime& runtime, const transfer::Tuning& tuning, transfer::Packer& packer,
+    void use(gpu::Runtime& runtime, const transfer::Tuning& tuning, transfer::DeviceCopies& copies,
              bool mpi_takes_device_memory);
     /// Whether every rank of the job runs the layer. All ranks that call get the same answer. The call waits for the
     /// other ranks; that takes long only once, and only where some do not run the layer.
     [[nodiscard]] bool everybody_has_the_layer();
     /// Null as long as there is no GPU runtime.
     [[nodiscard]] transfer::DeviceCopies* copies() const noexcept {
-        return _has_gpu.load(std::memory_order_acquire) ? _copies.get() : nullptr;
+        return _has_gpu.load(std::memory_order_acquire) ? _copies : nullptr;
     }
     /// Some messages have fragments that only calls of this process give to the MPI.
     [[nodiscard]] bool has_pending_fragments() const noexcept { return _unfinished.load() != 0; }
@@ -204,8 +203,6 @@ class Network final : public ipc::Transport {
     void open() noexcept { _open.store(true, std::memory_order_release); }
     /// Call before the MPI's finalisation: ends what proceeds without calls, and takes part in ending it everywhere.
     void stop();
-    /// Call after the MPI's finalisation.
-    void shut_down() noexcept;
 
     /// Called often. Looks now and then whether another process has asked for something: often enough that no sender
     /// takes this process for one that waits in the MPI (protocol/reachability.h), and seldom enough to cost nothing
@@ -370,7 +367,7 @@ class Network final : public ipc::Transport {
     bool _nameless = false;                   ///< this process has no secret
     gpu::Runtime* _runtime = nullptr;
     transfer::Tuning _tuning;
-    std::unique_ptr<transfer::DeviceCopies> _copies;
+    transfer::DeviceCopies* _copies = nullptr;
 
     mutable std::mutex _mutex;  ///< guards everything below
     std::unordered_map<int, Sending> _sending;

@@ -63,8 +63,8 @@ std::size_t Link::area_bytes(const int processes) noexcept {
     return round_up(sizeof(Area), 64) + static_cast<std::size_t>(processes) * 2 * sizeof(std::atomic<std::uint32_t>);
 }
 
-Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& pool, const Options& options, Note note,
-           const std::vector<SlotSet>* const avoided)
+Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::DeviceCopies& copies, const Options& options,
+           Note note, const std::vector<SlotSet>* const avoided)
     : _segment(segment),
       _runtime(runtime),
       _options(options),
@@ -76,7 +76,7 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& 
       _exports(runtime),
       _exported(runtime, _exports, {.bytes = std::min(options.tuning.bounce_pool_bytes, part_of_card(runtime, kPart))}),
       _mappings(runtime, {.bytes = part_of_card(runtime, kMappedPart)}),
-      _copies(runtime, pool, _tuning, options.engine, options.packer),
+      _copies(copies),
       _window(runtime, options.cpu_copy),
       _peers(static_cast<std::size_t>(segment.processes())),
       _readiness(std::make_shared<Readiness>(runtime, Readiness::Pace(options.tuning.send_burst))),
@@ -579,30 +579,31 @@ void Link::give_back_ring(const int index) noexcept {
     ring.memory.used = std::chrono::steady_clock::now();
 }
 
-void Link::wait_in_turn(const std::shared_ptr<RendezvousSend>& send) {
+void Link::wait_in_turn(std::shared_ptr<RendezvousSend> send) {
     AWAKEN_STEP("Isend: wait_in_turn");
+    RendezvousSend& self = *send;
     const Readiness::Clock::time_point now = Readiness::Clock::now();
-    if (!send->is_read_by_its_receiver() || !_readiness->in_burst(now)) {
-        send->wait_until_ready();
+    if (!self.is_read_by_its_receiver() || !_readiness->in_burst(now)) {
+        self.wait_until_ready();
         return;
     }
     gpu::EventHandle mark;
-    const int device = send->_info.device >= 0 ? send->_info.device : any_device();
+    const int device = self._info.device >= 0 ? self._info.device : any_device();
     const gpu::Status status = _runtime.mark_default_stream(device, mark);
     if (!status.ok() || mark.value == nullptr) {
-        send->became_ready(status);
+        self.became_ready(status);
         return;
     }
-    send->_not_ready.store(true, std::memory_order_release);
+    self._not_ready.store(true, std::memory_order_release);
     try {
-        if (_readiness->add(send, mark, send->_bytes > kSmallMessage, now)) {
+        if (_readiness->add(std::move(send), mark, self._bytes > kSmallMessage, now)) {
             _background.take(_readiness);
         }
     } catch (const std::bad_alloc&) {
-        // The RTS was sent, and its receiver must not wait for ever.
-        _readiness->forget(*send);
-        send->_not_ready.store(false, std::memory_order_release);
-        send->wait_until_ready();
+        // The RTS was sent, and its receiver must not wait for ever. The caller keeps the message.
+        _readiness->forget(self);
+        self._not_ready.store(false, std::memory_order_release);
+        self.wait_until_ready();
     }
 }
 
@@ -626,13 +627,13 @@ void Link::retire(std::shared_ptr<RendezvousSend> send) {
     }
 }
 
-void Link::leave(const std::shared_ptr<RendezvousSend>& send) {
+void Link::leave(std::shared_ptr<RendezvousSend> send) {
     AWAKEN_STEP("Isend: leave");
     if (send->_free.load(std::memory_order_acquire)) {
         return;
     }
     if (send->wants_background() || !is_readable(send->_peer)) {
-        _background.take(send);
+        _background.take(std::move(send));
         return;
     }
     // The send needs work only in the rare case that the receiver cannot map its memory, so a look now and then is
@@ -647,7 +648,7 @@ void Link::leave(const std::shared_ptr<RendezvousSend>& send) {
             _left.erase(first_over, _left.end());
             _left_enough = std::max(kLeftEnough, 2 * _left.size());
         }
-        _left.push_back(send);
+        _left.push_back(std::move(send));
     }
     reclaim_idle();
 }
@@ -930,7 +931,7 @@ void Link::shut_down() noexcept {
     }
     _mappings.shut_down();
     _window.shut_down();
-    _copies.shut_down();
+    _copies.shut_down();  // nothing reads or writes exported memory any more
     _exported.shut_down();
     if (_probe_buffer != nullptr) {
         _runtime.free_when_idle(std::exchange(_probe_buffer, nullptr), -1);

@@ -34,7 +34,6 @@
 #include "transfer/exports.h"
 #include "transfer/flat_type.h"
 #include "transfer/mappings.h"
-#include "transfer/pinned_pool.h"
 #include "transfer/ring.h"
 #include "transfer/tuning.h"
 
@@ -221,10 +220,8 @@ class Link final : public Transport {
     using Allowed = protocol::SendFacts::Allowed;
     struct Options {
         Allowed path = Allowed::all;
-        transfer::CopyEngine engine = transfer::CopyEngine::automatic;
         bool cpu_copy = true;
         transfer::Tuning tuning;
-        transfer::Packer* packer = nullptr;  ///< for datatypes with gaps; outlives the link
     };
     /// Is told why a message did not go the fastest way.
     using Note = std::function<void(const std::string& reason)>;
@@ -233,8 +230,9 @@ class Link final : public Transport {
     [[nodiscard]] static std::size_t area_bytes(int processes) noexcept;
 
     /// @param avoided for each process of the segment, slots that must not be used towards it; outlives the link.
-    Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& pool, const Options& options, Note note,
-         const std::vector<SlotSet>* avoided = nullptr);
+    /// @param copies  and whatever else is a reference outlives the link.
+    Link(node::Segment& segment, gpu::Runtime& runtime, transfer::DeviceCopies& copies, const Options& options,
+         Note note, const std::vector<SlotSet>* avoided = nullptr);
     ~Link() override;
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
@@ -273,7 +271,7 @@ class Link final : public Transport {
     [[nodiscard]] std::shared_ptr<OutgoingMessage> wrap(int peer, const void* buffer, std::size_t bytes) override;
     /// The same as RendezvousSend::wait_until_ready(), for a send that does not wait. In a burst of such sends, one
     /// answer of the runtime serves several.
-    void wait_in_turn(const std::shared_ptr<RendezvousSend>& send);
+    void wait_in_turn(std::shared_ptr<RendezvousSend> send);
     /// Lets receivers read the messages that wait_in_turn() has left, as far as they are ready. Costs one load where
     /// there are none.
     void ask_readiness() noexcept { _readiness->ask(); }
@@ -292,7 +290,7 @@ class Link final : public Transport {
 
     /// The call ends before the rendezvous send does: the background does whatever the send still needs. Call once for
     /// each send.
-    void leave(const std::shared_ptr<RendezvousSend>& send);
+    void leave(std::shared_ptr<RendezvousSend> send);
     Background& background() noexcept { return _background; }
     /// Gives back rings, and mappings of others' rings, that have long been idle at the time `now`.
     void trim_idle(std::chrono::steady_clock::time_point now) noexcept;
@@ -415,7 +413,7 @@ class Link final : public Transport {
     transfer::Exports _exports;
     transfer::ExportedPool _exported;
     transfer::Mappings _mappings;
-    transfer::DeviceCopies _copies;
+    transfer::DeviceCopies& _copies;
     transfer::CpuWindow _window;
 
     std::mutex _mutex;  ///< guards everything below

@@ -59,7 +59,7 @@ void RendezvousSend::posted(const bool waits) {
     } else {
         _link.wait_in_turn(shared_from_this());
     }
-    if (wants_background()) {
+    if (_is_copy || _ring != nullptr) {  // nobody else has the message yet
         // A ring or a copy that has begun goes on after the native function of a blocking send has returned, or after
         // the program has left a nonblocking send to itself.
         static_cast<void>(pump());

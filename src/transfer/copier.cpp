@@ -22,12 +22,12 @@
 // by part into a little memory of the device, and the copy engine brings the parts to the host. The rest of this text
 // is about the other cases.
 //
-// A run of bytes is one copy; rows at a constant distance are one 2-D copy. All copies go to one stream without
-// waiting, and the copier waits once, at the end. That is right for large pieces. But a copy of eight bytes costs as
-// much as one of eight kilobytes. So the copier gathers a type of very many small pieces in another way, where that is
-// cheaper. Neighbouring pieces form a group. The copier copies the whole stretch of memory that the group touches, gaps
-// included, into a small pinned scratch area. The CPU picks the pieces out while the next stretch is on its way. The
-// copier reads gaps only inside the allocation. Scattering cannot go this way: it would write the gaps.
+// A run of bytes is one copy; rows at a constant distance are one 2-D copy. All copies go to the stream without
+// waiting, many in one call, and the copier waits once, at the end. That is right for large pieces. But a copy of eight
+// bytes costs as much as one of eight kilobytes. So the copier gathers a type of very many small pieces in another way,
+// where that is cheaper. Neighbouring pieces form a group. The copier copies the whole stretch of memory that the group
+// touches, gaps included, into a small pinned scratch area. The CPU picks the pieces out while the next stretch is on
+// its way. The copier reads gaps only inside the allocation. Scattering cannot go this way: it would write the gaps.
 //
 // The constants of `cost` below decide for each group which of the two ways is cheaper.
 
@@ -45,7 +45,7 @@ constexpr double kPackRowNs = 3;        ///< the CPU picks one row out of the sc
 constexpr double kPackBytesPerNs = 8;   ///< and moves its bytes
 }  // namespace cost
 
-/// Size of one stretch of memory. Two such areas make a copy stream's scratch memory: the GPU fills one while the CPU
+/// Size of one stretch of memory. A transfer has two such areas of scratch memory: the GPU fills one while the CPU
 /// empties the other.
 constexpr std::size_t kStretchBytes = std::size_t{512} << 10;
 /// A run of this size is worth a copy of its own whatever lies around it.
@@ -56,19 +56,8 @@ constexpr std::size_t kGroupPieces = 16384;
 constexpr std::size_t kClassifyBatch = 128;
 /// The smallest page of any supported system.
 constexpr std::uintptr_t kPageBytes = 4096;
-/// Asks until the answer is "done" or a failure.
-template <typename Query>
-gpu::Status until_over(const Query& query) noexcept {
-    gpu::Status status;
-    static_cast<void>(gpu::poll_until_over(
-        [&] {
-            bool done = false;
-            status = query(done);
-            return done || !status.ok() ? 1 : 0;
-        },
-        0));
-    return status;
-}
+/// So many copies are given to a stream in one call.
+constexpr std::size_t kGivenTogether = 1024;
 
 std::byte* at(const std::uintptr_t address) noexcept {
     return reinterpret_cast<std::byte*>(address);
@@ -83,10 +72,25 @@ std::uintptr_t moved(const std::uintptr_t address, const std::int64_t by) noexce
     return address + static_cast<std::uintptr_t>(by);
 }
 
-enum class Direction : std::uint8_t { to_host, to_user };
+std::size_t bytes_of(const Layout& layout, const std::int64_t count, const std::int64_t limit) noexcept {
+    return static_cast<std::size_t>(std::max<std::int64_t>(0, std::min(limit, count * layout.size())));
+}
+
+bool lies_in(const std::uintptr_t begin, const std::uintptr_t end, const gpu::PointerInfo& info) noexcept {
+    return info.size != 0 && begin >= info.base && end >= begin && end - info.base <= info.size;
+}
+
+[[noreturn]] void fail(const std::string& doing, const gpu::Status& status) {
+    throw Error(
+        doing + " failed (" + status.message() + ")",
+        "run with AWAKEN_CHECK=1 to see whether the buffer was freed or is too short; an error of an earlier kernel "
+        "of the program also comes out here");
+}
+
+}  // namespace
 
 /// Rows of user memory and their place in host memory.
-struct CopyPiece {
+struct Copier::Piece {
     std::uintptr_t user = 0;
     std::int64_t user_pitch = 0;
     std::uintptr_t host = 0;
@@ -95,16 +99,16 @@ struct CopyPiece {
     std::int64_t rows = 1;
 
     [[nodiscard]] std::size_t bytes() const noexcept { return static_cast<std::size_t>(width * rows); }
-    [[nodiscard]] CopyPiece part(const std::int64_t first_row, const std::int64_t row_count) const noexcept {
-        CopyPiece result = *this;
+    [[nodiscard]] Piece part(const std::int64_t first_row, const std::int64_t row_count) const noexcept {
+        Piece result = *this;
         result.user = moved(user, first_row * user_pitch);
         result.host = moved(host, first_row * host_pitch);
         result.rows = row_count;
         return result;
     }
     /// Bytes [from, to) of the only row.
-    [[nodiscard]] CopyPiece cut(const std::size_t from, const std::size_t to) const noexcept {
-        CopyPiece result = *this;
+    [[nodiscard]] Piece cut(const std::size_t from, const std::size_t to) const noexcept {
+        Piece result = *this;
         result.user += from;
         result.host += from;
         result.width = static_cast<std::int64_t>(to - from);
@@ -127,215 +131,105 @@ struct CopyPiece {
     [[nodiscard]] double pick_ns() const noexcept {
         return static_cast<double>(rows) * cost::kPackRowNs + static_cast<double>(bytes()) / cost::kPackBytesPerNs;
     }
+    /// Moves the rows with the CPU. `user_shift` leads from the user's address to the place of the bytes (the scratch
+    /// area).
+    void move_rows(const Direction direction, const std::uintptr_t user_shift = 0) const noexcept {
+        const auto length = static_cast<std::size_t>(width);
+        std::uintptr_t here = user + user_shift;
+        std::uintptr_t there = host;
+        for (std::int64_t row = 0; row < rows; ++row) {
+            if (direction == Direction::to_host) {
+                std::memcpy(at(there), at(here), length);
+            } else {
+                std::memcpy(at(here), at(there), length);
+            }
+            here = moved(here, user_pitch);
+            there = moved(there, host_pitch);
+        }
+    }
 };
 
-bool lies_in(const std::uintptr_t begin, const std::uintptr_t end, const gpu::PointerInfo& info) noexcept {
-    return info.size != 0 && begin >= info.base && end >= begin && end - info.base <= info.size;
-}
-
-/// Moves the rows with the CPU. `user_shift` leads from the user's address to the place of the bytes (the scratch
-/// area).
-void move_rows(const CopyPiece& piece, const Direction direction, const std::uintptr_t user_shift = 0) noexcept {
-    const auto width = static_cast<std::size_t>(piece.width);
-    std::uintptr_t user = piece.user + user_shift;
-    std::uintptr_t host = piece.host;
-    for (std::int64_t row = 0; row < piece.rows; ++row) {
-        if (direction == Direction::to_host) {
-            std::memcpy(at(host), at(user), width);
-        } else {
-            std::memcpy(at(user), at(host), width);
-        }
-        user = moved(user, piece.user_pitch);
-        host = moved(host, piece.host_pitch);
-    }
-}
-
-[[noreturn]] void fail(const std::string& doing, const gpu::Status& status) {
-    throw Error(
-        doing + " failed (" + status.message() + ")",
-        "run with AWAKEN_CHECK=1 to see whether the buffer was freed or is too short; an error of an earlier kernel "
-        "of the program also comes out here");
-}
-
-}  // namespace
-
-/// A stream of one device and its resources. One thread at a time uses it.
-struct Copier::CopyStream {
-    int device = -1;
-    gpu::StreamHandle stream;
-    std::array<gpu::EventHandle, 2> events;  ///< one for each half of the scratch area
-    std::byte* scratch = nullptr;            ///< 2 * kStretchBytes, made when first needed
-    bool scratch_pinned = false;
-    bool pending = false;  ///< the stream has got work that nobody has waited for yet
-    bool broken = false;   ///< a call on the stream failed: not used again
-};
-
-struct Copier::State {
-    State(gpu::Runtime& gpu_runtime, Packer* const typed_packer) : runtime(gpu_runtime), packer(typed_packer) {}
-
-    class Session;
-    class Planner;
-    class Sorter;
-
-    /// An idle copy stream of the device, or a new one.
-    std::unique_ptr<CopyStream> take(const int device) {
-        {
-            const std::lock_guard lock(mutex);
-            const auto copy_streams = idle.find(device);
-            if (copy_streams != idle.end() && !copy_streams->second.empty()) {
-                std::unique_ptr<CopyStream> copy_stream = std::move(copy_streams->second.back());
-                copy_streams->second.pop_back();
-                return copy_stream;
-            }
-        }
-        auto copy_stream = std::make_unique<CopyStream>();
-        copy_stream->device = device;
-        gpu::Status status = runtime.create_stream(device, true, copy_stream->stream);
-        if (!status.ok()) {
-            fail("making a stream on GPU " + std::to_string(device), status);
-        }
-        for (std::size_t i = 0; i < copy_stream->events.size(); ++i) {
-            status = runtime.create_event(device, copy_stream->events[i]);
-            if (status.ok()) {
-                continue;
-            }
-            while (i > 0) {
-                (void)runtime.destroy_event(copy_stream->events[--i]).ok();
-            }
-            (void)runtime.destroy_stream(copy_stream->stream).ok();
-            fail("making an event on GPU " + std::to_string(device), status);
-        }
-        return copy_stream;
-    }
-
-    void give_back(std::unique_ptr<CopyStream> copy_stream) noexcept {
-        if (!copy_stream->broken) {
-            const std::lock_guard lock(mutex);
-            if (!closed) {
-                try {
-                    idle[copy_stream->device].push_back(std::move(copy_stream));
-                    return;
-                } catch (const std::bad_alloc&) {
-                    // There is no room to remember the copy stream, so it is destroyed below.
-                }
-            }
-        }
-        destroy(*copy_stream);
-    }
-
-    /// A failure here means that the runtime is shut down and has freed everything itself.
-    void destroy(CopyStream& copy_stream) noexcept {
-        for (const gpu::EventHandle event : copy_stream.events) {
-            (void)runtime.destroy_event(event).ok();
-        }
-        (void)runtime.destroy_stream(copy_stream.stream).ok();
-        if (copy_stream.scratch == nullptr) {
-            return;
-        }
-        if (copy_stream.scratch_pinned) {
-            runtime.free_pinned_when_idle(copy_stream.scratch);
-        } else {
-            delete[] copy_stream.scratch;
-        }
-        copy_stream.scratch = nullptr;
-    }
-
-    void close() noexcept {
-        std::map<int, std::vector<std::unique_ptr<CopyStream>>> copy_streams;
-        {
-            const std::lock_guard lock(mutex);
-            closed = true;
-            copy_streams.swap(idle);
-        }
-        for (auto& [device, list] : copy_streams) {
-            for (const std::unique_ptr<CopyStream>& copy_stream : list) {
-                destroy(*copy_stream);
-            }
-        }
-    }
-
-    void transfer(Direction direction, const Layout& layout, std::uintptr_t user, std::int64_t count,
-                  std::int64_t limit, std::uintptr_t host, bool mirrored, const gpu::PointerInfo* info);
-    /// Moves by the packer. False, with nothing done, where the packer cannot. `to_host` means to the packed side, of
-    /// whatever kind that is.
-    [[nodiscard]] bool move_typed(Direction direction, const std::shared_ptr<const FlatType>& type, const void* buffer,
-                                  std::int64_t count, std::int64_t limit, const gpu::PointerInfo& info, void* packed,
-                                  const gpu::PointerInfo* packed_info);
-
-    gpu::Runtime& runtime;
-    Packer* const packer;
-    std::mutex mutex;
-    std::map<int, std::vector<std::unique_ptr<CopyStream>>> idle;
-    bool closed = false;  ///< shut down: the copier keeps no copy streams any more
-};
-
-/// The copy streams that one call uses. When a session ends, also by an exception, all its copies are over: after that
-/// the caller may free the host memory.
-class Copier::State::Session {
+/// The copies of one transfer. When a session ends, also by an exception, all its copies are over: after that the
+/// caller may free the host memory.
+class Copier::Session {
   public:
-    explicit Session(State& state) : _state(state), _runtime(state.runtime) {}
+    Session(Copier& copier, const Direction direction) : _copier(copier), _direction(direction) {}
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
-    ~Session() {
-        for (std::unique_ptr<CopyStream>& copy_stream : _copy_streams) {
-            (void)drain(*copy_stream).ok();
-            _state.give_back(std::move(copy_stream));
-        }
-    }
-
-    CopyStream& copy_stream(const int wanted) {
-        int device = wanted;
-        // Managed memory of some runtimes has no owner. Any device can copy it; the caller's own device is the
-        // likeliest to hold it.
-        if (device < 0) {
-            device = _runtime.device_to_use();
-        }
-        for (const std::unique_ptr<CopyStream>& known : _copy_streams) {
-            if (known->device == device) {
-                return *known;
-            }
-        }
-        _copy_streams.reserve(_copy_streams.size() + 1);
-        _copy_streams.push_back(_state.take(device));
-        return *_copy_streams.back();
-    }
+    ~Session() = default;
 
     /// Called once per allocation and session: on some runtimes this waits for the device.
     void order(const std::uintptr_t address, const gpu::PointerInfo& info) {
         if (info.base != 0 && !_ordered.insert(info.base).second) {
             return;
         }
-        const gpu::Status status = _runtime.order_after_default_stream(at(address), info);
+        const gpu::Status status = _copier._runtime.order_after_default_stream(at(address), info);
         if (!status.ok()) {
             fail("waiting for earlier work on a GPU buffer", status);
         }
     }
 
-    void copy(CopyStream& copy_stream, void* const destination, const void* const source, const std::size_t bytes) {
-        copy_stream.pending = true;
-        const gpu::Status status = _runtime.copy(destination, source, bytes, copy_stream.stream);
-        if (status.ok()) {
-            return;
+    /// Copies the piece, with others of the same device.
+    void copy(const int device, const Piece& piece) {
+        if (device != _device || _waiting.size() >= kGivenTogether) {
+            flush();
         }
-        copy_stream.broken = true;
-        fail("copying " + std::to_string(bytes) + " bytes between host and GPU " + std::to_string(copy_stream.device),
-             status);
+        _device = device;
+        _waiting.push_back(piece);
+        _bytes += piece.bytes();
     }
 
-    /// Lets `give(stream)` put operations for typed memory into the copy stream.
-    template <typename Give>
-    void give(CopyStream& copy_stream, const Give& give) {
-        copy_stream.pending = true;
-        const gpu::Status status = give(copy_stream.stream);
-        if (status.ok()) {
-            return;
-        }
-        copy_stream.broken = true;
-        fail("packing a datatype on GPU " + std::to_string(copy_stream.device), status);
+    /// Copies a stretch of user memory to host memory. The caller waits for it.
+    [[nodiscard]] DeviceCopies::Copy fetch(const int device, std::byte* const to, const std::uintptr_t from,
+                                           const std::size_t bytes) {
+        return _copier._copies.give(device, stream(), bytes, [=](gpu::Runtime& runtime, const gpu::StreamHandle in) {
+            return runtime.copy(to, at(from), bytes, in);
+        });
     }
 
-    void copy(CopyStream& copy_stream, const CopyPiece& piece, const Direction direction) {
-        const bool to_host = direction == Direction::to_host;
+    /// Waits until everything is over. Throws when any of it failed.
+    void wait() {
+        flush();
+        for (DeviceCopies::Copy& copy : _given) {
+            copy.wait();
+        }
+        _given.clear();
+    }
+
+    /// One of two stretches of pinned memory; ordinary memory where the runtime will not pin.
+    [[nodiscard]] std::byte* scratch(const std::size_t half) {
+        StagingBlock& block = _scratch[half];
+        if (block.data() == nullptr) {
+            block = _copier._pool.acquire(_copier._runtime, kStretchBytes);
+        }
+        return block.data();
+    }
+
+  private:
+    [[nodiscard]] unsigned stream() const noexcept {
+        return _direction == Direction::to_host ? DeviceCopies::kToHost : DeviceCopies::kFromHost;
+    }
+
+    void flush() {
+        if (_waiting.empty()) {
+            return;
+        }
+        _given.reserve(_given.size() + 1);
+        const bool to_host = _direction == Direction::to_host;
+        _given.push_back(
+            _copier._copies.give(_device, stream(), _bytes, [&](gpu::Runtime& runtime, const gpu::StreamHandle in) {
+                for (const Piece& piece : _waiting) {
+                    if (const gpu::Status status = give(piece, to_host, runtime, in); !status.ok()) {
+                        return status;
+                    }
+                }
+                return gpu::Status{};
+            }));
+        _waiting.clear();
+        _bytes = 0;
+    }
+
+    static gpu::Status give(const Piece& piece, const bool to_host, gpu::Runtime& runtime, const gpu::StreamHandle in) {
         if (piece.fits_2d()) {
             gpu::Copy2D rows;
             rows.destination = at(to_host ? piece.host : piece.user);
@@ -344,138 +238,59 @@ class Copier::State::Session {
             rows.source_pitch = static_cast<std::size_t>(to_host ? piece.user_pitch : piece.host_pitch);
             rows.width = static_cast<std::size_t>(piece.width);
             rows.rows = static_cast<std::size_t>(piece.rows);
-            copy_stream.pending = true;
-            const gpu::Status status = _runtime.copy_2d(rows, copy_stream.stream);
-            if (status.ok()) {
-                return;
-            }
-            copy_stream.broken = true;
-            fail("copying " + std::to_string(piece.rows) + " rows of " + std::to_string(piece.width) +
-                     " bytes between host and GPU " + std::to_string(copy_stream.device),
-                 status);
+            return runtime.copy_2d(rows, in);
         }
         for (std::int64_t row = 0; row < piece.rows; ++row) {
-            const CopyPiece single = piece.part(row, 1);
-            copy(copy_stream, at(to_host ? single.host : single.user), at(to_host ? single.user : single.host),
-                 single.bytes());
-        }
-    }
-
-    /// Marks the work that the copy stream has got so far.
-    void mark(CopyStream& copy_stream, const std::size_t event) {
-        const gpu::Status status = _runtime.record_event(copy_stream.events[event], copy_stream.stream);
-        if (status.ok()) {
-            return;
-        }
-        copy_stream.broken = true;
-        fail("recording an event on GPU " + std::to_string(copy_stream.device), status);
-    }
-
-    /// Waits for a mark.
-    void wait_for(CopyStream& copy_stream, const std::size_t event) {
-        const gpu::Status status = poll_event(copy_stream, event);
-        if (!status.ok()) {
-            fail("copying between host and GPU " + std::to_string(copy_stream.device), status);
-        }
-    }
-
-    /// Waits until everything that was started is over. Throws when any of it failed.
-    void wait() {
-        gpu::Status first;
-        int device = -1;
-        for (const std::unique_ptr<CopyStream>& copy_stream : _copy_streams) {
-            const gpu::Status status = drain(*copy_stream);
-            if (!status.ok() && first.ok()) {
-                first = status;
-                device = copy_stream->device;
+            const Piece single = piece.part(row, 1);
+            if (const gpu::Status status = runtime.copy(at(to_host ? single.host : single.user),
+                                                        at(to_host ? single.user : single.host), single.bytes(), in);
+                !status.ok()) {
+                return status;
             }
         }
-        if (!first.ok()) {
-            fail("copying between host and GPU " + std::to_string(device), first);
-        }
+        return {};
     }
 
-    /// Two stretches of pinned memory; ordinary memory where the runtime will not pin.
-    std::byte* scratch(CopyStream& copy_stream) {
-        if (copy_stream.scratch == nullptr) {
-            void* pointer = nullptr;
-            copy_stream.scratch_pinned =
-                _runtime.allocate_pinned(2 * kStretchBytes, pointer).ok() && pointer != nullptr;
-            copy_stream.scratch =
-                copy_stream.scratch_pinned ? static_cast<std::byte*>(pointer) : new std::byte[2 * kStretchBytes];
-        }
-        return copy_stream.scratch;
-    }
-
-  private:
-    gpu::Status poll_event(CopyStream& copy_stream, const std::size_t event) noexcept {
-        const gpu::Status status =
-            until_over([&](bool& done) { return _runtime.query_event(copy_stream.events[event], done); });
-        copy_stream.broken = copy_stream.broken || !status.ok();
-        return status;
-    }
-
-    gpu::Status drain(CopyStream& copy_stream) noexcept {
-        if (!copy_stream.pending) {
-            return {};
-        }
-        gpu::Status status;
-        if (!copy_stream.broken) {
-            status = _runtime.record_event(copy_stream.events[0], copy_stream.stream);
-            if (status.ok()) {
-                status = poll_event(copy_stream, 0);
-            }
-        }
-        if (copy_stream.broken || !status.ok()) {
-            // Events say nothing certain any more, but accepted copies may still be running. So ask the stream. When
-            // that fails as well, the device has stopped working on it, or the driver is gone.
-            copy_stream.broken = true;
-            const gpu::Status over =
-                until_over([&](bool& done) { return _runtime.query_stream(copy_stream.stream, done); });
-            if (status.ok()) {
-                status = over;
-            }
-        }
-        copy_stream.pending = false;
-        return status;
-    }
-
-    State& _state;
-    gpu::Runtime& _runtime;
-    std::vector<std::unique_ptr<CopyStream>> _copy_streams;
+    Copier& _copier;
+    const Direction _direction;
     std::unordered_set<std::uintptr_t> _ordered;
+    std::array<StagingBlock, 2> _scratch;
+    std::vector<Piece> _waiting;  ///< not given yet, of `_device`
+    int _device = -1;
+    std::size_t _bytes = 0;                  ///< of `_waiting`
+    std::vector<DeviceCopies::Copy> _given;  ///< ends before the scratch memory does
 };
 
 /// Chooses for pieces of GPU memory between copies of their own and copies of whole stretches.
-class Copier::State::Planner {
+class Copier::Planner {
   public:
     Planner(Session& session, const Direction direction) : _session(session), _direction(direction) {}
 
-    void add(const CopyPiece& piece, const gpu::PointerInfo& info) {
+    void add(const Piece& piece, const gpu::PointerInfo& info) {
         _session.order(piece.user, info);
-        CopyStream& copy_stream = _session.copy_stream(info.device);
+        const int device = info.device;
         const std::uintptr_t begin = piece.user_begin(), end = piece.user_end();
         const std::size_t span = end - begin;
         const bool large_run = piece.rows == 1 && span >= kLargeRunBytes;
         if (_direction == Direction::to_user || large_run || !lies_in(begin, end, info)) {
-            _session.copy(copy_stream, piece, _direction);
+            _session.copy(device, piece);
             return;
         }
         if (span > kStretchBytes) {
-            add_wide(copy_stream, piece, info);
+            add_wide(device, piece, info);
             return;
         }
         if (!_group.empty()) {
             const std::uintptr_t joint_begin = std::min(_begin, begin), joint_end = std::max(_end, end);
             const auto gap = static_cast<double>(joint_end - joint_begin) - static_cast<double>(_end - _begin);
             const bool far = gap / cost::kLinkBytesPerNs > piece.direct_ns() + cost::kCopyNs + cost::kWaitNs;
-            if (_copy_stream != &copy_stream || _base != info.base || joint_end - joint_begin > kStretchBytes || far ||
+            if (_device != device || _base != info.base || joint_end - joint_begin > kStretchBytes || far ||
                 _group.size() >= kGroupPieces) {
                 close_group();
             }
         }
         if (_group.empty()) {
-            _copy_stream = &copy_stream;
+            _device = device;
             _base = info.base;
             _begin = begin;
             _end = end;
@@ -503,14 +318,14 @@ class Copier::State::Planner {
 
   private:
     struct Stretch {
-        CopyStream* copy_stream = nullptr;  ///< null: empty
         std::size_t half = 0;
+        DeviceCopies::Copy copy;
         std::uintptr_t begin = 0;  ///< in user memory
-        std::vector<CopyPiece> pieces;
+        std::vector<Piece> pieces;
     };
 
     /// Rows that reach further than a stretch: one 2-D copy, or stretch by stretch.
-    void add_wide(CopyStream& copy_stream, const CopyPiece& piece, const gpu::PointerInfo& info) {
+    void add_wide(const int device, const Piece& piece, const gpu::PointerInfo& info) {
         const auto span = static_cast<double>(piece.user_end() - piece.user_begin());
         const double stretches = span / static_cast<double>(kStretchBytes) + 1;
         const double staged_ns =
@@ -519,7 +334,7 @@ class Copier::State::Planner {
         const bool wide_rows = piece.width >= static_cast<std::int64_t>(kLargeRunBytes);
         const bool sparse = distance > static_cast<std::int64_t>(kStretchBytes) / 2;
         if (wide_rows || sparse || piece.direct_ns() <= staged_ns) {
-            _session.copy(copy_stream, piece, _direction);
+            _session.copy(device, piece);
             return;
         }
         const std::int64_t rows =
@@ -533,8 +348,8 @@ class Copier::State::Planner {
         const double staged_ns =
             cost::kCopyNs + cost::kWaitNs + static_cast<double>(_end - _begin) / cost::kLinkBytesPerNs + _pick_ns;
         if (_direct_ns <= staged_ns) {
-            for (const CopyPiece& piece : _group) {
-                _session.copy(*_copy_stream, piece, _direction);
+            for (const Piece& piece : _group) {
+                _session.copy(_device, piece);
             }
             _group.clear();
             return;
@@ -545,30 +360,27 @@ class Copier::State::Planner {
         stretch.begin = _begin;
         stretch.pieces.swap(_group);
         _group.clear();
-        _session.copy(*_copy_stream, _session.scratch(*_copy_stream) + stretch.half * kStretchBytes, at(_begin),
-                      _end - _begin);
-        _session.mark(*_copy_stream, stretch.half);
-        stretch.copy_stream = _copy_stream;
+        stretch.copy = _session.fetch(_device, _session.scratch(stretch.half), _begin, _end - _begin);
         _next = (_next + 1) % _stretches.size();
     }
 
     void pick(Stretch& stretch) {
-        if (stretch.copy_stream == nullptr) {
+        if (stretch.pieces.empty()) {
             return;
         }
-        CopyStream& copy_stream = *std::exchange(stretch.copy_stream, nullptr);
-        _session.wait_for(copy_stream, stretch.half);
-        const std::uintptr_t shift = address_of(copy_stream.scratch + stretch.half * kStretchBytes) - stretch.begin;
-        for (const CopyPiece& piece : stretch.pieces) {
-            move_rows(piece, _direction, shift);
+        stretch.copy.wait();
+        const std::uintptr_t shift = address_of(_session.scratch(stretch.half)) - stretch.begin;
+        for (const Piece& piece : stretch.pieces) {
+            piece.move_rows(_direction, shift);
         }
+        stretch.pieces.clear();
     }
 
     Session& _session;
     const Direction _direction;
     // The group that is being collected: pieces of one allocation, and the memory from the first to the last.
-    std::vector<CopyPiece> _group;
-    CopyStream* _copy_stream = nullptr;
+    std::vector<Piece> _group;
+    int _device = -1;
     std::uintptr_t _base = 0, _begin = 0, _end = 0;
     double _direct_ns = 0, _pick_ns = 0;
     std::array<Stretch, 2> _stretches;
@@ -577,12 +389,12 @@ class Copier::State::Planner {
 
 /// Finds out for each piece by itself which memory holds it. Blocks of absolute addresses may be of different kinds,
 /// and neither a row's kind nor its end follows from its neighbours.
-class Copier::State::Sorter {
+class Copier::Sorter {
   public:
-    Sorter(State& state, Planner& planner, const Direction direction)
-        : _runtime(state.runtime), _planner(planner), _direction(direction) {}
+    Sorter(gpu::Runtime& runtime, Planner& planner, const Direction direction)
+        : _runtime(runtime), _planner(planner), _direction(direction) {}
 
-    void add(const CopyPiece& piece) {
+    void add(const Piece& piece) {
         _queue.push_back(piece);
         if (_queue.size() >= kClassifyBatch) {
             finish();
@@ -592,7 +404,7 @@ class Copier::State::Sorter {
     void finish() {
         classify(_queue, _ends);
         for (std::size_t i = 0; i < _queue.size(); ++i) {
-            const CopyPiece& piece = _queue[i];
+            const Piece& piece = _queue[i];
             if (piece.rows == 1) {
                 run(piece, _ends[i].first, _ends[i].last);
             } else {
@@ -608,9 +420,9 @@ class Copier::State::Sorter {
         gpu::PointerInfo first, last;
     };
 
-    void classify(const std::vector<CopyPiece>& pieces, std::vector<Ends>& ends) {
+    void classify(const std::vector<Piece>& pieces, std::vector<Ends>& ends) {
         _pointers.clear();
-        for (const CopyPiece& piece : pieces) {
+        for (const Piece& piece : pieces) {
             _pointers.push_back(at(piece.user));
             _pointers.push_back(at(moved(piece.user, piece.width - 1)));
         }
@@ -623,12 +435,12 @@ class Copier::State::Sorter {
         }
     }
 
-    void rows(const CopyPiece& piece, const gpu::PointerInfo& first) {
+    void rows(const Piece& piece, const gpu::PointerInfo& first) {
         if (!first.host_accessible() && lies_in(piece.user_begin(), piece.user_end(), first)) {
             _planner.add(piece, first);
             return;
         }
-        std::vector<CopyPiece> batch;
+        std::vector<Piece> batch;
         std::vector<Ends> ends;
         for (std::int64_t row = 0; row < piece.rows;) {
             batch.clear();
@@ -670,16 +482,16 @@ class Copier::State::Sorter {
 
     /// One run of bytes, which may leave the memory in which it begins: allocations can lie side by side, and the
     /// layout has joined neighbouring blocks. A run with host memory at both ends counts as host memory.
-    void run(CopyPiece piece, gpu::PointerInfo first, const gpu::PointerInfo& last) {
+    void run(Piece piece, gpu::PointerInfo first, const gpu::PointerInfo& last) {
         for (;;) {
             const std::uintptr_t end = piece.user_end();
             if (first.host_accessible()) {
                 if (last.host_accessible()) {
-                    move_rows(piece, _direction);
+                    piece.move_rows(_direction);
                     return;
                 }
                 const std::size_t head = find_gpu_memory(piece.user, end, last, first) - piece.user;
-                move_rows(piece.cut(0, head), _direction);
+                piece.cut(0, head).move_rows(_direction);
                 piece = piece.cut(head, end - piece.user);
                 continue;
             }
@@ -700,19 +512,19 @@ class Copier::State::Sorter {
     gpu::Runtime& _runtime;
     Planner& _planner;
     const Direction _direction;
-    std::vector<CopyPiece> _queue;
+    std::vector<Piece> _queue;
     std::vector<Ends> _ends;
     std::vector<const void*> _pointers;
     std::vector<gpu::PointerInfo> _infos;
 };
 
-void Copier::State::transfer(const Direction direction, const Layout& layout, const std::uintptr_t user,
-                             const std::int64_t count, const std::int64_t limit, const std::uintptr_t host,
-                             const bool mirrored, const gpu::PointerInfo* const info) {
+void Copier::transfer(const Direction direction, const Layout& layout, const std::uintptr_t user,
+                      const std::int64_t count, const std::int64_t limit, const std::uintptr_t host,
+                      const bool mirrored, const gpu::PointerInfo* const info) {
     std::uintptr_t packed = host;
     const auto for_each_piece = [&](const auto& use) {
         layout.for_each_block(count, limit, [&](const StridedBlock& block) {
-            CopyPiece piece;
+            Piece piece;
             piece.user = moved(user, block.offset);
             piece.user_pitch = block.pitch;
             piece.width = block.width;
@@ -724,95 +536,83 @@ void Copier::State::transfer(const Direction direction, const Layout& layout, co
         });
     };
     if (info != nullptr && info->host_accessible()) {
-        for_each_piece([direction](const CopyPiece& piece) { move_rows(piece, direction); });
+        for_each_piece([direction](const Piece& piece) { piece.move_rows(direction); });
         return;
     }
     trace::Stretch traced;
     traced.begin(trace::Kind::copy, direction == Direction::to_host ? "copy to host" : "copy from host",
                  static_cast<std::uint64_t>(std::min(limit, count * layout.size())),
                  info != nullptr ? info->device : -1);
-    Session session(*this);
+    Session session(*this, direction);
     Planner planner(session, direction);
     if (info != nullptr) {
-        for_each_piece([&](const CopyPiece& piece) { planner.add(piece, *info); });
+        for_each_piece([&](const Piece& piece) { planner.add(piece, *info); });
     } else {
-        Sorter sorter(*this, planner, direction);
-        for_each_piece([&](const CopyPiece& piece) { sorter.add(piece); });
+        Sorter sorter(_runtime, planner, direction);
+        for_each_piece([&](const Piece& piece) { sorter.add(piece); });
         sorter.finish();
     }
     planner.finish();
     session.wait();
 }
 
-bool Copier::State::move_typed(const Direction direction, const std::shared_ptr<const FlatType>& type,
-                               const void* const buffer, const std::int64_t count, const std::int64_t limit,
-                               const gpu::PointerInfo& info, void* const packed,
-                               const gpu::PointerInfo* const packed_info) {
-    if (packer == nullptr || info.host_accessible() || count <= 0 || type->layout().size() == 0 ||
-        (packed_info == nullptr && type->layout().is_contiguous(count))) {
+bool Copier::move(const Direction direction, const std::shared_ptr<const FlatType>& type, const void* const buffer,
+                  const std::int64_t count, const std::int64_t limit, const gpu::PointerInfo& info, void* const packed,
+                  const gpu::PointerInfo* const packed_info) {
+    if (info.host_accessible() || count <= 0 || type->layout().size() == 0) {
         return false;
     }
-    const TypedMemory memory(type, buffer, count);
-    const std::int64_t bytes = std::min(limit, memory.bytes);
+    const auto memory = std::make_shared<const TypedMemory>(type, buffer, count);
+    const std::int64_t bytes = std::min(limit, memory->bytes);
     if (bytes <= 0) {
         return true;
     }
-    Packer::Memory scratch;  // outlives the session, which waits for the GPU at its end
-    Session session(*this);
-    CopyStream& copy_stream = session.copy_stream(info.device);
-    if (!packer->can_move(copy_stream.device, memory)) {
-        return false;
-    }
+    const int device = info.device >= 0 ? info.device : _runtime.device_to_use();
     gpu::PointerInfo other;
     if (packed_info != nullptr) {
         other = *packed_info;
     } else {
         const void* const pointer = packed;
-        runtime.classify({&pointer, 1}, &other);
+        _runtime.classify({&pointer, 1}, &other);
     }
-    const bool near = other.kind == gpu::MemoryKind::managed ||
-                      (other.kind == gpu::MemoryKind::device && other.device == copy_stream.device) ||
-                      (other.kind == gpu::MemoryKind::pinned &&
-                       static_cast<std::size_t>(bytes) <= packer->tuning().pack_direct_bytes);
-    if (!near) {
-        scratch = packer->acquire(copy_stream.device, std::min(static_cast<std::size_t>(bytes), Packer::kScratchBytes));
-        if (!scratch) {
+    DeviceCopies::End user{const_cast<void*>(buffer), &info};
+    if (type->layout().is_contiguous(count)) {
+        user.address = at(moved(address_of(buffer), type->layout().span(count).begin));
+    } else if (_packer == nullptr || !_copies.can_move(device, *memory)) {
+        return false;
+    } else {
+        // Kernels reach all memory but that of other GPUs and ordinary host memory. For other copies DeviceCopies
+        // needs a little memory of the device.
+        const bool is_near = other.kind == gpu::MemoryKind::managed ||
+                             (other.kind == gpu::MemoryKind::device && other.device == device) ||
+                             (other.kind == gpu::MemoryKind::pinned &&
+                              static_cast<std::size_t>(bytes) <= _packer->tuning().pack_direct_bytes);
+        const std::size_t most = std::min(static_cast<std::size_t>(bytes), Packer::kScratchBytes);
+        if (!is_near && !_packer->acquire(device, most)) {
             return false;
         }
+        user.typed = memory;
     }
-    const Layout::Span span = type->layout().span(count);
-    session.order(moved(address_of(buffer), span.begin), info);
-    if (!other.host_accessible()) {
-        session.order(address_of(packed), other);
-    }
-    const Packer::Side typed{nullptr, &memory, 0}, line{packed, nullptr, 0};
-    const Packer::Side& to = direction == Direction::to_host ? line : typed;
-    const Packer::Side& from = direction == Direction::to_host ? typed : line;
-    session.give(copy_stream, [&](const gpu::StreamHandle stream) {
-        return near ? packer->move(to, from, bytes, stream) : packer->move_through(scratch, to, from, bytes, stream);
-    });
-    session.wait();
+    const DeviceCopies::End line{packed, &other};
+    const bool to_host = direction == Direction::to_host;
+    _copies
+        .start(device, to_host ? DeviceCopies::kToHost : DeviceCopies::kFromHost, to_host ? line : user,
+               to_host ? user : line, static_cast<std::size_t>(bytes))
+        .wait();
     return true;
-}
-
-Copier::Copier(gpu::Runtime& runtime, Packer* const packer) : _state(std::make_unique<State>(runtime, packer)) {}
-
-Copier::~Copier() {
-    shut_down();
 }
 
 void Copier::gather(const std::shared_ptr<const FlatType>& type, const void* const buffer, const std::int64_t count,
                     const std::int64_t limit, std::byte* const packed, const gpu::PointerInfo* const info) {
-    if (info == nullptr ||
-        !_state->move_typed(Direction::to_host, type, buffer, count, limit, *info, packed, nullptr)) {
+    if (info == nullptr || !move(Direction::to_host, type, buffer, count, limit, *info, packed, nullptr)) {
         gather(type->layout(), buffer, count, limit, packed, info);
     }
 }
 
 void Copier::scatter(const std::shared_ptr<const FlatType>& type, void* const buffer, const std::int64_t count,
                      const std::int64_t limit, const std::byte* const packed, const gpu::PointerInfo* const info) {
-    if (info == nullptr || !_state->move_typed(Direction::to_user, type, buffer, count, limit, *info,
-                                               const_cast<std::byte*>(packed), nullptr)) {
+    if (info == nullptr ||
+        !move(Direction::to_user, type, buffer, count, limit, *info, const_cast<std::byte*>(packed), nullptr)) {
         scatter(type->layout(), buffer, count, limit, packed, info);
     }
 }
@@ -826,7 +626,7 @@ void Copier::gather_mirror(const std::shared_ptr<const FlatType>& type, const vo
         return;
     }
     std::vector<std::byte> packed(static_cast<std::size_t>(bytes));
-    if (_state->move_typed(Direction::to_host, type, buffer, count, bytes, *info, packed.data(), nullptr)) {
+    if (move(Direction::to_host, type, buffer, count, bytes, *info, packed.data(), nullptr)) {
         transfer::unpack(layout, mirror, count, packed.data(), bytes);
     } else {
         gather_mirror(layout, buffer, count, mirror, info);
@@ -843,7 +643,7 @@ void Copier::scatter_mirror(const std::shared_ptr<const FlatType>& type, void* c
     }
     std::vector<std::byte> packed(static_cast<std::size_t>(bytes));
     transfer::pack(layout, mirror, count, packed.data(), bytes);
-    if (!_state->move_typed(Direction::to_user, type, buffer, count, bytes, *info, packed.data(), nullptr)) {
+    if (!move(Direction::to_user, type, buffer, count, bytes, *info, packed.data(), nullptr)) {
         scatter_mirror(layout, buffer, count, mirror, info);
     }
 }
@@ -851,44 +651,49 @@ void Copier::scatter_mirror(const std::shared_ptr<const FlatType>& type, void* c
 bool Copier::pack(const std::shared_ptr<const FlatType>& type, const void* const buffer, const std::int64_t count,
                   const std::int64_t limit, const gpu::PointerInfo& info, void* const packed,
                   const gpu::PointerInfo& packed_info) {
-    return _state->move_typed(Direction::to_host, type, buffer, count, limit, info, packed, &packed_info);
+    return move(Direction::to_host, type, buffer, count, limit, info, packed, &packed_info);
 }
 
 bool Copier::unpack(const std::shared_ptr<const FlatType>& type, void* const buffer, const std::int64_t count,
                     const std::int64_t limit, const gpu::PointerInfo& info, const void* const packed,
                     const gpu::PointerInfo& packed_info) {
-    return _state->move_typed(Direction::to_user, type, buffer, count, limit, info, const_cast<void*>(packed),
-                              &packed_info);
+    return move(Direction::to_user, type, buffer, count, limit, info, const_cast<void*>(packed), &packed_info);
 }
 
 void Copier::gather(const Layout& layout, const void* const buffer, const std::int64_t count, const std::int64_t limit,
                     std::byte* const packed, const gpu::PointerInfo* const info) {
     if (info != nullptr && info->host_accessible()) {
         transfer::pack(layout, buffer, count, packed, limit);
-        return;
+    } else if (info != nullptr && layout.is_contiguous(count)) {
+        const std::byte* const first = at(moved(address_of(buffer), layout.span(count).begin));
+        copy(packed, first, bytes_of(layout, count, limit), first, *info);
+    } else {
+        transfer(Direction::to_host, layout, address_of(buffer), count, limit, address_of(packed), false, info);
     }
-    _state->transfer(Direction::to_host, layout, address_of(buffer), count, limit, address_of(packed), false, info);
 }
 
 void Copier::scatter(const Layout& layout, void* const buffer, const std::int64_t count, const std::int64_t limit,
                      const std::byte* const packed, const gpu::PointerInfo* const info) {
     if (info != nullptr && info->host_accessible()) {
         transfer::unpack(layout, buffer, count, packed, limit);
-        return;
+    } else if (info != nullptr && layout.is_contiguous(count)) {
+        std::byte* const first = at(moved(address_of(buffer), layout.span(count).begin));
+        copy(first, packed, bytes_of(layout, count, limit), first, *info);
+    } else {
+        transfer(Direction::to_user, layout, address_of(buffer), count, limit, address_of(packed), false, info);
     }
-    _state->transfer(Direction::to_user, layout, address_of(buffer), count, limit, address_of(packed), false, info);
 }
 
 void Copier::gather_mirror(const Layout& layout, const void* const buffer, const std::int64_t count,
                            std::byte* const mirror, const gpu::PointerInfo* const info) {
-    _state->transfer(Direction::to_host, layout, address_of(buffer), count, std::numeric_limits<std::int64_t>::max(),
-                     address_of(mirror), true, info);
+    transfer(Direction::to_host, layout, address_of(buffer), count, std::numeric_limits<std::int64_t>::max(),
+             address_of(mirror), true, info);
 }
 
 void Copier::scatter_mirror(const Layout& layout, void* const buffer, const std::int64_t count,
                             const std::byte* const mirror, const gpu::PointerInfo* const info) {
-    _state->transfer(Direction::to_user, layout, address_of(buffer), count, std::numeric_limits<std::int64_t>::max(),
-                     address_of(mirror), true, info);
+    transfer(Direction::to_user, layout, address_of(buffer), count, std::numeric_limits<std::int64_t>::max(),
+             address_of(mirror), true, info);
 }
 
 void Copier::copy(void* const destination, const void* const source, const std::size_t bytes,
@@ -900,16 +705,13 @@ void Copier::copy(void* const destination, const void* const source, const std::
         std::memcpy(destination, source, bytes);
         return;
     }
-    trace::Stretch traced;
-    traced.begin(trace::Kind::copy, destination == device_side ? "copy from host" : "copy to host", bytes, info.device);
-    State::Session session(*_state);
-    session.order(address_of(device_side), info);
-    session.copy(session.copy_stream(info.device), destination, source, bytes);
-    session.wait();
-}
-
-void Copier::shut_down() noexcept {
-    _state->close();
+    const bool to_host = source == device_side;
+    const void* const host = to_host ? destination : source;
+    gpu::PointerInfo other;
+    _runtime.classify({&host, 1}, &other);
+    const DeviceCopies::End to{destination, to_host ? &other : &info};
+    const DeviceCopies::End from{const_cast<void*>(source), to_host ? &info : &other};
+    _copies.start(info.device, to_host ? DeviceCopies::kToHost : DeviceCopies::kFromHost, to, from, bytes).wait();
 }
 
 }  // namespace awaken::transfer

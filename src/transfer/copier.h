@@ -5,24 +5,24 @@
 #include <memory>
 
 #include "gpu/gpu.h"
+#include "transfer/device_copies.h"
 #include "transfer/flat_type.h"
 #include "transfer/layout.h"
 #include "transfer/packer.h"
+#include "transfer/pinned_pool.h"
 
 namespace awaken::transfer {
 
-/// Moves bytes between a user's buffer (device, managed, host, or a mixture) and host memory that the library owns.
-///
-/// Each device has a stream for its copies, ordered after the legacy default stream. So the work that the program's
-/// synchronous-looking calls left behind is over before we read. The copier waits by querying an event. Thread-safe.
+/// Moves bytes between a user's buffer (device, managed, host, or a mixture) and host memory that the library owns, by
+/// DeviceCopies, and waits. Thread-safe.
 ///
 /// The GPU packs datatypes with gaps where there is a Packer that can. The head of copier.cpp describes the other
 /// cases.
 class Copier {
   public:
-    /// @param packer  outlives this object; null: there is none.
-    explicit Copier(gpu::Runtime& runtime, Packer* packer = nullptr);
-    ~Copier();
+    /// @param packer  null: there is none. All outlive this object.
+    Copier(gpu::Runtime& runtime, DeviceCopies& copies, PinnedPool& pool, Packer* packer = nullptr)
+        : _runtime(runtime), _copies(copies), _pool(pool), _packer(packer) {}
     Copier(const Copier&) = delete;
     Copier& operator=(const Copier&) = delete;
 
@@ -62,13 +62,27 @@ class Copier {
     /// Copies `bytes` consecutive bytes in either direction.
     void copy(void* destination, const void* source, std::size_t bytes, const void* device_side,
               const gpu::PointerInfo& info);
-    /// Gives streams and events back. The caller calls it while the runtime is still there. Safe to call twice.
-    void shut_down() noexcept;
 
   private:
-    struct CopyStream;
-    struct State;
-    std::unique_ptr<State> _state;
+    enum class Direction : std::uint8_t { to_host, to_user };
+    struct Piece;
+    class Session;
+    class Planner;
+    class Sorter;
+
+    /// Moves a layout by copies. `mirrored`: the host side has the same layout.
+    void transfer(Direction direction, const Layout& layout, std::uintptr_t user, std::int64_t count,
+                  std::int64_t limit, std::uintptr_t host, bool mirrored, const gpu::PointerInfo* info);
+    /// Moves one run of bytes, or typed memory by the packer. False, with nothing done, where that is not possible.
+    /// `to_host` means to the packed side, of whatever kind that is.
+    [[nodiscard]] bool move(Direction direction, const std::shared_ptr<const FlatType>& type, const void* buffer,
+                            std::int64_t count, std::int64_t limit, const gpu::PointerInfo& info, void* packed,
+                            const gpu::PointerInfo* packed_info);
+
+    gpu::Runtime& _runtime;
+    DeviceCopies& _copies;
+    PinnedPool& _pool;
+    Packer* const _packer;
 };
 
 }  // namespace awaken::transfer

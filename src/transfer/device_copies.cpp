@@ -56,6 +56,8 @@ constexpr std::size_t kTogetherBytes = std::size_t{16} << 20;
 constexpr std::size_t kHeld = 64;
 /// At most this many large copies of different peers overlap. A GPU has few copy engines for one direction.
 constexpr unsigned kLargeStreams = 4;
+/// See DeviceCopies::kToHost.
+constexpr unsigned kHostStreams = 2;
 /// Pinned blocks of a copy from or to ordinary host memory.
 constexpr std::size_t kBlocks = 4;
 /// Blocks of a long copy are not smaller: each costs a launch and an event.
@@ -91,6 +93,14 @@ enum class Progress : std::uint8_t { under_way, arrived, failed };
 
 bool is_pageable(const DeviceCopies::End& end) noexcept {
     return end.info != nullptr && end.info->kind == gpu::MemoryKind::host;
+}
+
+bool is_host(const DeviceCopies::End& end) noexcept {
+    return end.info != nullptr && end.info->host_accessible();
+}
+
+const char* title_of(const DeviceCopies::End& destination, const DeviceCopies::End& source) noexcept {
+    return is_host(destination) ? "copy to host" : is_host(source) ? "copy from host" : "copy";
 }
 
 }  // namespace
@@ -628,8 +638,8 @@ struct DeviceCopies::State::Device {
 
     const int number;
     Device* next = nullptr;
-    /// The small copy stream, and the large ones.
-    std::array<std::atomic<CopyStream*>, 1 + kLargeStreams> current{};
+    /// The small copy stream, the large ones, and those for host memory.
+    std::array<std::atomic<CopyStream*>, 1 + kLargeStreams + kHostStreams> current{};
     std::vector<std::unique_ptr<CopyStream>> copy_streams;  ///< these and broken ones; under State::mutex
     Kernels kernels;
 };
@@ -673,7 +683,9 @@ DeviceCopies::State::Device& DeviceCopies::State::device(const int wanted) {
 
 DeviceCopies::State::CopyStream& DeviceCopies::State::copy_stream(Device& on, const std::size_t bytes,
                                                                   const unsigned number) {
-    std::atomic<CopyStream*>& slot = on.current[bytes < kSmallCopyBytes ? 0 : 1 + number % kLargeStreams];
+    const unsigned large =
+        number >= kToHost ? kLargeStreams + (number - kToHost) % kHostStreams : number % kLargeStreams;
+    std::atomic<CopyStream*>& slot = on.current[bytes < kSmallCopyBytes ? 0 : 1 + large];
     CopyStream* copy_stream = slot.load(std::memory_order_acquire);
     if (copy_stream != nullptr && !copy_stream->broken()) {
         return *copy_stream;
@@ -1117,7 +1129,7 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned copy_str
         work.destination = destination;
         work.source = source;
         work.packer = typed ? state.packer : nullptr;
-        work.traced.begin(trace::Kind::copy, to_pageable ? "copy to host" : "copy from host", bytes, on.number);
+        work.traced.begin(trace::Kind::copy, title_of(destination, source), bytes, on.number);
         work.start_blocks(state);
         if (work.stopped) {
             work.settle();
@@ -1135,9 +1147,12 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned copy_str
         work->bytes = bytes;
         copy._work = std::move(work);
         Work& moving = *copy._work;
-        if (!state.kernels_reach(on, destination.typed != nullptr ? source : destination)) {
+        // Into page-locked memory a kernel writes a short message itself. A long one is faster by the copy engine.
+        const End& other = destination.typed != nullptr ? source : destination;
+        if (!state.kernels_reach(on, other) || (is_host(other) && bytes > state.packer->tuning().pack_direct_bytes)) {
             moving.need_scratch(on.number, bytes);
         }
+        moving.traced.begin(trace::Kind::copy, title_of(destination, source), bytes, on.number);
         status =
             stream.add([&](gpu::Runtime& runtime,
                            const gpu::StreamHandle to) { return moving.move(destination, source, bytes, runtime, to); },
@@ -1180,7 +1195,34 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned copy_str
         fail_copy(bytes, on.number, status);
     }
     copy._work->bytes = bytes;
-    copy._work->traced.begin(trace::Kind::copy, "copy", bytes, on.number);
+    copy._work->traced.begin(trace::Kind::copy, title_of(destination, source), bytes, on.number);
+    return copy;
+}
+
+DeviceCopies::Copy DeviceCopies::give(const int device, const unsigned copy_stream, const std::size_t bytes,
+                                      const Give& give) {
+    State& state = *_state;
+    State::Device& on = state.device(device);
+    State::CopyStream& stream = state.copy_stream(on, bytes, copy_stream);
+    Copy copy;
+    copy._work = stream.take_work();
+    Work& work = *copy._work;
+    work.bytes = bytes;
+    const gpu::Status status = stream.add(
+        [&give](gpu::Runtime& runtime, const gpu::StreamHandle to) {
+            gpu::Status given = give(runtime, to);
+            if (!given.ok()) {
+                (void)runtime.synchronize_stream(to).ok();  // nobody will ask about what the stream has accepted
+            }
+            return given;
+        },
+        work.position);
+    if (!status.ok()) {
+        work.failure = status;
+        work.stopped = true;
+        work.settle();
+        work.report();
+    }
     return copy;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -74,9 +75,18 @@ class DeviceCopies {
     [[nodiscard]] Copy start(int device, unsigned copy_stream, const End& destination, const End& source,
                              std::size_t bytes, Start when = Start::now);
 
-    /// Waits for all work that the GPU was given, and gives streams, events and kernels back. The caller calls it while
-    /// the runtime is still there and no thread starts a copy. Safe to call twice, also while copies are alive. Those
-    /// copies must be gone before this object is.
+    /// `copy_stream` for copies between a GPU and this process's host memory that the caller waits for: they have
+    /// streams of their own, one for each direction.
+    static constexpr unsigned kToHost = 0x80000000, kFromHost = 0x80000001;
+
+    /// Gives a stream of the device operations of the caller's, which move `bytes` bytes in all. The copy is over when
+    /// they are. Throws awaken::Error when `give` fails; what the stream had accepted is over then.
+    using Give = std::function<gpu::Status(gpu::Runtime&, gpu::StreamHandle)>;
+    [[nodiscard]] Copy give(int device, unsigned copy_stream, std::size_t bytes, const Give& give);
+
+    /// Waits for all work that the GPU was given, and gives streams, events and kernels back. A later copy makes new
+    /// ones. The caller calls it while the runtime is still there. Safe to call twice, also while copies are alive.
+    /// Those copies must be gone before this object is.
     void shut_down() noexcept;
 
     /// Why the runtime did copies that the user wanted a kernel to do (CopyEngine::kernel), in one line. Empty while

@@ -165,7 +165,8 @@ class Node {
             meet(*wire);  // a link is made when all have come
         }
         peer = wire != nullptr ? 1 - segment->own_index() : segment->own_index();
-        link = std::make_unique<Link>(*segment, gpu, pool, options, [this](const std::string& reason) {
+        copies = std::make_unique<transfer::DeviceCopies>(gpu, pool, options.tuning, transfer::CopyEngine::automatic);
+        link = std::make_unique<Link>(*segment, gpu, *copies, options, [this](const std::string& reason) {
             const std::scoped_lock lock(_mutex);
             _notes += reason + "\n";
         });
@@ -208,6 +209,7 @@ class Node {
     int peer = -1;
     transfer::PinnedPool pool{16 * MiB};
     std::unique_ptr<node::Segment> segment;
+    std::unique_ptr<transfer::DeviceCopies> copies;
     std::unique_ptr<Link> link;
 };
 

@@ -20,7 +20,7 @@ using test::Random;
 
 class ShadowTest : public ::testing::Test {
   protected:
-    ~ShadowTest() override { copier.shut_down(); }
+    ~ShadowTest() override { copies.shut_down(); }
 
     /// `bytes` bytes of device memory with random content, `lead` bytes into an allocation.
     void allocate(const std::size_t lead, const std::size_t bytes) {
@@ -43,8 +43,9 @@ class ShadowTest : public ::testing::Test {
     }
 
     FakeGpu gpu;
-    transfer::Copier copier{gpu};
     transfer::PinnedPool pool{std::size_t{16} << 20};
+    transfer::DeviceCopies copies{gpu, pool, transfer::Tuning{}, transfer::CopyEngine::automatic};
+    transfer::Copier copier{gpu, copies, pool};
     const HostMirror::Resources resources{gpu, copier, pool};
     Random random{7};
     std::byte* allocation = nullptr;

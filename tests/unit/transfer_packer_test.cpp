@@ -288,7 +288,8 @@ std::shared_ptr<const Type> column(const std::int64_t rows, const std::int64_t c
 
 TEST_F(EmulatedPacker, AColumnIsOneKernel) {
     const auto packing = packer();
-    Copier copier(gpu, packing.get());
+    DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic, packing.get());
+    Copier copier(gpu, copies, pool, packing.get());
     Elements user(gpu, Place::device, column(16384, 4), 1, random);
     const transfer::StagingBlock image = pool.acquire(gpu, 131072);
     const void* const pointer = user.buffer.data();
@@ -312,7 +313,8 @@ TEST_F(EmulatedPacker, AColumnIsOneKernel) {
 TEST_F(EmulatedPacker, LargerOnesAreOneKernelAndOneCopy) {
     tuning.pack_direct_bytes = 1024;
     const auto packing = packer();
-    Copier copier(gpu, packing.get());
+    DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic, packing.get());
+    Copier copier(gpu, copies, pool, packing.get());
     Elements user(gpu, Place::device, column(16384, 4), 1, random);
     const transfer::StagingBlock image = pool.acquire(gpu, 131072);
     Bytes pageable(131072);
@@ -321,15 +323,17 @@ TEST_F(EmulatedPacker, LargerOnesAreOneKernelAndOneCopy) {
     gpu.classify({&pointer, 1}, &info);
     ASSERT_TRUE(packing->can_move(0, *user.memory));
     for (std::byte* const host : {image.data(), pageable.data()}) {
+        // Ordinary memory gets the bytes through blocks of pinned memory, to which kernels pack.
+        const bool is_pinned = host == image.data();
         gpu.reset();
         copier.gather(flat_of(user.type), user.buffer.data() + user.shift, 1, 131072, host, &info);
-        EXPECT_EQ(gpu.launches, 1);
-        EXPECT_EQ(gpu.copies + gpu.copies_2d, 1);
+        EXPECT_EQ(gpu.launches, is_pinned ? 1 : 2);
+        EXPECT_EQ(gpu.copies + gpu.copies_2d, is_pinned ? 1 : 0);
         EXPECT_TRUE(Bytes(host, host + 131072) == user.packed(0, 131072));
         gpu.reset();
         copier.scatter(flat_of(user.type), user.buffer.data() + user.shift, 1, 131072, host, &info);
-        EXPECT_EQ(gpu.launches, 1);
-        EXPECT_EQ(gpu.copies + gpu.copies_2d, 1);
+        EXPECT_EQ(gpu.launches, is_pinned ? 1 : 2);
+        EXPECT_EQ(gpu.copies + gpu.copies_2d, is_pinned ? 1 : 0);
         user.expect_unpacked(0, {});
     }
 }
@@ -337,21 +341,24 @@ TEST_F(EmulatedPacker, LargerOnesAreOneKernelAndOneCopy) {
 TEST_F(EmulatedPacker, PartsBeyondTheScratchMemory) {
     tuning.pack_direct_bytes = 0;
     const auto packing = packer();
-    Copier copier(gpu, packing.get());
+    DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic, packing.get());
+    Copier copier(gpu, copies, pool, packing.get());
     // Rows of 4000 bytes: enough for more than one part without too many emulated threads.
     const std::int64_t rows = static_cast<std::int64_t>(Packer::kScratchBytes) / 4000 + 300;
     const auto type = std::make_shared<const Type>(std::vector{leaf(0, 4000, rows, 4016)}, 4016 * rows);
     Elements user(gpu, Place::device, type, 1, random);
-    Bytes host(user.offsets.size());
+    PinnedPool large(std::size_t{64} << 20);
+    const transfer::StagingBlock host = large.acquire(gpu, user.offsets.size());
+    ASSERT_TRUE(host.pinned());
     const void* const pointer = user.buffer.data();
     gpu::PointerInfo info;
     gpu.classify({&pointer, 1}, &info);
     gpu.reset();
-    const auto bytes = static_cast<std::int64_t>(host.size());
+    const auto bytes = static_cast<std::int64_t>(user.offsets.size());
     copier.gather(flat_of(type), user.buffer.data() + user.shift, 1, bytes, host.data(), &info);
     EXPECT_EQ(gpu.launches, 2);
     EXPECT_EQ(gpu.copies, 2);
-    EXPECT_TRUE(host == user.packed(0, bytes));
+    EXPECT_TRUE(Bytes(host.data(), host.data() + bytes) == user.packed(0, bytes));
     copier.scatter(flat_of(type), user.buffer.data() + user.shift, 1, bytes, host.data(), &info);
     user.expect_unpacked(0, {});
 }
@@ -359,7 +366,8 @@ TEST_F(EmulatedPacker, PartsBeyondTheScratchMemory) {
 TEST_F(EmulatedPacker, LongRowsAreOne2dCopy) {
     tuning.pack_row_bytes = 4096;
     const auto packing = packer();
-    Copier copier(gpu, packing.get());
+    DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic, packing.get());
+    Copier copier(gpu, copies, pool, packing.get());
     const auto type = std::make_shared<const Type>(std::vector{leaf(0, 8192, 20, 10000)}, 200000);
     Elements user(gpu, Place::device, type, 1, random);
     const transfer::StagingBlock image = pool.acquire(gpu, 163840);
@@ -395,7 +403,7 @@ TEST_F(EmulatedPacker, WithoutACompiler) {
     Elements irregular(gpu, Place::device, list, 2, random);
     EXPECT_FALSE(copies.can_move(0, *irregular.memory));
     // What is left is the way of before.
-    Copier copier(gpu, packing.get());
+    Copier copier(gpu, copies, pool, packing.get());
     Bytes host(irregular.offsets.size());
     const void* const pointer = irregular.buffer.data();
     gpu::PointerInfo info;
@@ -416,7 +424,7 @@ TEST_F(EmulatedPacker, ARefusedKernelIsAnErrorAndNothingHangs) {
     Buffer other(gpu, Place::device, 2400);
     gpu.refuse_launches = true;
     EXPECT_THROW(copies.start(0, 0, other.end(), user.end(), 2400).wait(), Error);
-    Copier copier(gpu, packing.get());
+    Copier copier(gpu, copies, pool, packing.get());
     Bytes host(2400);
     const void* const pointer = user.buffer.data();
     gpu::PointerInfo info;
@@ -459,7 +467,8 @@ TEST_F(EmulatedPacker, TypesMayOutliveIt) {
 
 TEST_F(EmulatedPacker, MirrorsForReductions) {
     const auto packing = packer();
-    Copier copier(gpu, packing.get());
+    DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic, packing.get());
+    Copier copier(gpu, copies, pool, packing.get());
     for (int round = 0; round < 20; ++round) {
         SCOPED_TRACE(round);
         Elements user(gpu, Place::device, random_type(random, 2, true), 2, random);
