@@ -14,8 +14,9 @@ namespace awaken::AWAKEN_ABI {
 // that `awaken doctor` has made with this library under these settings; the MPI itself. The MPI comes last because it
 // says how it was built, and not what works here.
 
-bool NativeGpuSupport::works() {
+bool NativeGpuSupport::look() {
     std::call_once(_once, [this] { _answer = find(); });
+    _is_known.store(true, std::memory_order_release);
     return _answer.works;
 }
 

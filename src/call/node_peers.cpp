@@ -172,13 +172,6 @@ ipc::Transport* NodePeers::transport_of(const std::byte* const message, const st
     return between != nullptr && between->is_rts(message, length) ? between : nullptr;
 }
 
-bool NodePeers::begins_like_rts(const std::byte* const message) const noexcept {
-    const ipc::Link* const here = link();
-    const Network* const between = network();
-    return (here != nullptr && here->begins_like_rts(message)) ||
-           (between != nullptr && between->begins_like_rts(message));
-}
-
 int NodePeers::index_of(const MPI_Comm communicator, const int rank) {
     if (!_world_up || rank < 0) {
         return -1;

@@ -73,7 +73,12 @@ class NodePeers {
     /// The transport whose RTS this message is; null for another message.
     [[nodiscard]] ipc::Transport* transport_of(const std::byte* message, std::size_t length) const noexcept;
     /// A first look at memory into which an RTS may be arriving.
-    [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept;
+    [[nodiscard]] bool begins_like_rts(const std::byte* const message) const noexcept {
+        const ipc::Link* const here = link();
+        const Network* const between = network();
+        return (here != nullptr && here->begins_like_rts(message)) ||
+               (between != nullptr && between->begins_like_rts(message));
+    }
     /// The figures that choose the path of a message.
     [[nodiscard]] const transfer::Tuning& tuning() const noexcept { return _tuning; }
     /// Index in the node's segment of the process with this rank in the communicator (in its remote group, if it has

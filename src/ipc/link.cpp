@@ -740,12 +740,6 @@ void Link::finish_sends() noexcept {
 
 // ---- receiving ------------------------------------------------------------------------------------------------------
 
-bool Link::begins_like_rts(const std::byte* const message) const noexcept {
-    std::uint64_t first = 0;
-    std::memcpy(&first, message, sizeof first);
-    return first == _segment.secret()[0];
-}
-
 bool Link::is_rts(const std::byte* const message, const std::size_t length) const noexcept {
     if (length < sizeof(Rts) || length > kLongestRts) {
         return false;

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -111,6 +112,7 @@ class RendezvousSend final : public OutgoingMessage,
     void start_ring(const transfer::RingMemory& memory, const transfer::DeviceCopies::End& from);
     [[nodiscard]] transfer::DeviceCopies::End source() const { return {_buffer, &_info, _typed}; }
     void start_parts(std::byte* target, const gpu::PointerInfo* target_info);
+    void start_next_part();
     [[nodiscard]] bool parts_done(bool publish);
     void check_alive();
     void release_all() noexcept;
@@ -142,6 +144,8 @@ class RendezvousSend final : public OutgoingMessage,
     gpu::PointerInfo _copy_info;                       ///< describes shared memory that the GPU runtime does not know
     std::vector<transfer::DeviceCopies::Copy> _parts;  ///< copies under way, in order
     std::vector<std::size_t> _part_ends;               ///< bytes that are there when each copy is done
+    transfer::DeviceCopies::End _parts_target;
+    std::size_t _parts_begun = 0;  ///< bytes
     std::size_t _parts_done = 0;
     std::size_t _told = 0;  ///< bytes that the receiver knows to be there
     transfer::ExportedPool::Block _block;
@@ -279,7 +283,11 @@ class Link final : public Transport {
     /// receiver is done with it.
     void retire(std::shared_ptr<RendezvousSend> send);
 
-    [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept override;
+    [[nodiscard]] bool begins_like_rts(const std::byte* const message) const noexcept override {
+        std::uint64_t first = 0;
+        std::memcpy(&first, message, sizeof first);
+        return first == _segment.secret()[0];
+    }
     [[nodiscard]] bool is_rts(const std::byte* message, std::size_t length) const noexcept override;
     [[nodiscard]] std::shared_ptr<IncomingMessage> start_receive(const std::byte* message, std::size_t length,
                                                                  const Buffer& into) override;

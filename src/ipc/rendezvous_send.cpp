@@ -279,44 +279,64 @@ void RendezvousSend::check_alive() {
     }
 }
 
-/// Copies [0, bytes) of the buffer to `target` in parts, so that the receiver can follow. The first one is short, so
-/// that the receiver begins soon. A GPU copies in its own memory about four times as fast as another one reads it, so
-/// each part may be four times as long as the one before, and is there in time.
+/// Begins to copy all of the buffer to `target`, in parts, so that the receiver can follow. parts_done() starts the
+/// parts after the first: each start costs 4 us, in which the RTS could be on its way.
 void RendezvousSend::start_parts(std::byte* const target, const gpu::PointerInfo* const target_info) {
-    // Each copy of ordinary host memory needs pinned blocks to pass through, and reports its own progress.
-    constexpr std::size_t kFirst = 32, kGrowth = 4;
-    const std::size_t most = _info.kind == gpu::MemoryKind::host ? _bytes : _link._tuning.bounce_chunk_bytes;
-    const int device = _info.device >= 0 ? _info.device : _link.any_device();
-    _parts_done = _told = 0;
-    std::size_t next = most == _bytes ? most : std::max(most / kFirst, _link._tuning.small_bytes);
-    for (std::size_t at = 0; at < _bytes;) {
-        // A short rest is not worth a copy of its own.
-        const std::size_t part = _bytes - at <= 2 * next ? std::min(most, _bytes - at) : next;
-        next = std::min(most, next * kGrowth);
-        _parts.push_back(_link._copies.start(device, static_cast<unsigned>(_peer), {target + at, target_info},
-                                             source().from(at), part));
-        _part_ends.push_back(at + part);
-        // Polls the copy at once, so that the end of each part is marked and not only that of the last.
-        static_cast<void>(_parts.back().poll());
-        at += part;
-    }
+    _parts.clear();
+    _part_ends.clear();
+    _parts_target = {target, target_info};
+    _parts_done = _parts_begun = _told = 0;
+    start_next_part();
 }
 
-bool RendezvousSend::parts_done(const bool publish) {
-    while (_parts_done < _parts.size()) {
-        const bool over = _parts[_parts_done].poll();
-        const std::size_t begin = _parts_done == 0 ? 0 : _part_ends[_parts_done - 1];
-        const std::size_t there = over ? _part_ends[_parts_done] : begin + _parts[_parts_done].completed();
-        if (publish && there != _told) {
-            _told = there;
-            _link._outbox.set_available(_ticket, there);
-        }
-        if (!over) {
-            return false;
-        }
-        ++_parts_done;
+/// The first part is short, so that the receiver begins soon. A GPU copies in its own memory about three times as fast
+/// as another one reads it, so what has been copied may then grow four times with each part. Copies to the host take as
+/// long as those from there.
+void RendezvousSend::start_next_part() {
+    constexpr std::size_t kFirst = 32, kSecond = 2, kGrowth = 4;
+    const std::size_t longest = _link._tuning.bounce_chunk_bytes;
+    const std::size_t begin = _parts_begun;
+    std::size_t end = begin == 0                  ? std::max(longest / kFirst, _link._tuning.small_bytes)
+                      : begin < longest / kSecond ? longest / kSecond
+                                                  : begin * kGrowth;
+    if (_copying != Copying::no || !_block) {
+        end = std::min(end, begin + longest);
     }
-    return true;
+    // Each copy of ordinary host memory needs pinned blocks to pass through, and reports its own progress. A short rest
+    // is not worth a copy of its own.
+    if (_info.kind == gpu::MemoryKind::host || _bytes - begin <= 2 * (end - begin)) {
+        end = _bytes;
+    }
+    const int device = _info.device >= 0 ? _info.device : _link.any_device();
+    _parts.push_back(_link._copies.start(device, static_cast<unsigned>(_peer), _parts_target.from(begin),
+                                         source().from(begin), end - begin));
+    _part_ends.push_back(end);
+    _parts_begun = end;
+    // Polls the copy at once, so that the end of each part is marked and not only that of the last.
+    static_cast<void>(_parts.back().poll());
+}
+
+/// True when all of the buffer is in the copy. `publish`: the receiver learns of each part.
+bool RendezvousSend::parts_done(const bool publish) {
+    for (;;) {
+        while (_parts_done < _parts.size()) {
+            const bool over = _parts[_parts_done].poll();
+            const std::size_t begin = _parts_done == 0 ? 0 : _part_ends[_parts_done - 1];
+            const std::size_t there = over ? _part_ends[_parts_done] : begin + _parts[_parts_done].completed();
+            if (publish && there != _told) {
+                _told = there;
+                _link._outbox.set_available(_ticket, there);
+            }
+            if (!over) {
+                break;
+            }
+            ++_parts_done;
+        }
+        if (_parts_begun == _bytes) {
+            return _parts_done == _parts.size();
+        }
+        start_next_part();
+    }
 }
 
 /// Copies to the place that each slot has for a small message. False when the message is not small, or there is no
