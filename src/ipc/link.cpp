@@ -15,7 +15,6 @@
 
 namespace awaken::ipc {
 
-using transfer::DeviceCopies;
 using transfer::Location;
 
 namespace {
@@ -176,7 +175,7 @@ void Link::take_rts() noexcept {
 std::atomic<std::uint32_t>& Link::reachability(const int receiver, const int sender) const noexcept {
     auto* const words =
         reinterpret_cast<std::atomic<std::uint32_t>*>(_segment.area(receiver) + round_up(sizeof(Area), 64));
-    return words[2 * sender];
+    return words[std::ptrdiff_t{2} * sender];
 }
 
 std::atomic<std::uint32_t>& Link::from_host(const int receiver, const int sender) const noexcept {

@@ -289,16 +289,14 @@ void RendezvousSend::start_parts(std::byte* const target, const gpu::PointerInfo
     start_next_part();
 }
 
-/// The first part is short, so that the receiver begins soon. A GPU copies in its own memory about three times as fast
-/// as another one reads it, so what has been copied may then grow four times with each part. Copies to the host take as
-/// long as those from there.
+/// The first part is as short as pays: to start a copy takes as long as to copy a few MiB. A GPU copies in its own
+/// memory about three times as fast as another one reads it, so what has been copied may grow four times with each
+/// part. Copies to the host take as long as those from there.
 void RendezvousSend::start_next_part() {
-    constexpr std::size_t kFirst = 32, kSecond = 2, kGrowth = 4;
+    constexpr std::size_t kGrowth = 4;
     const std::size_t longest = _link._tuning.bounce_chunk_bytes;
     const std::size_t begin = _parts_begun;
-    std::size_t end = begin == 0                  ? std::max(longest / kFirst, _link._tuning.small_bytes)
-                      : begin < longest / kSecond ? longest / kSecond
-                                                  : begin * kGrowth;
+    std::size_t end = begin == 0 ? std::max(longest / kGrowth, _link._tuning.small_bytes) : begin * kGrowth;
     if (_copying != Copying::no || !_block) {
         end = std::min(end, begin + longest);
     }

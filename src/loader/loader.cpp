@@ -314,7 +314,7 @@ const char* name_of(const Function function) noexcept {
 }
 
 void* Binding::symbol(const char* const name) const noexcept {
-    return dlsym(handle, name);
+    return dlsym(handle, name);  // NOLINT(clang-analyzer-core.CallAndMessage): bind() has set it
 }
 
 void* Binding::tool_symbol(const char* const name) const noexcept {
@@ -354,10 +354,10 @@ void* data_symbol(const char* const name) noexcept {
 }
 
 void set_slot(const Function function, void* const mpi, void* const pmpi) noexcept {
-    const int index = static_cast<int>(function);
+    const auto index = static_cast<std::size_t>(function);
     // Other threads may be jumping through the table, so each slot is replaced by one atomic store.
     if (index >= kFunctions) {
-        __atomic_store_n(&awaken_slots[2 * kFunctions + (index - kFunctions)], mpi, __ATOMIC_RELEASE);
+        __atomic_store_n(&awaken_slots[index + kFunctions], mpi, __ATOMIC_RELEASE);
         return;
     }
     __atomic_store_n(&awaken_slots[2 * index], mpi, __ATOMIC_RELEASE);

@@ -525,7 +525,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
     constexpr int kAttempts = 16;  // each needs another process to come and go in between
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
         Descriptor found = opened(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-        if (!found.valid() && errno != ENOENT) {
+        if (!found.valid() && errno != ENOENT) {  // NOLINT(clang-analyzer-unix.Errno): open() failed
             why_not = reason("the shared memory of this job cannot be opened at " + path);
             return nullptr;
         }

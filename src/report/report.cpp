@@ -21,7 +21,8 @@ constexpr std::array<Path, kPathCount> kPaths = {Path::native, Path::direct,    
                                                  Path::copied, Path::ring,         Path::pipelined,
                                                  Path::staged, Path::staged_large, Path::refused};
 constexpr int kSmallestClass = -1, kLargestClass = 64;
-constexpr std::size_t kClasses = static_cast<std::size_t>(kLargestClass - kSmallestClass + 1);
+constexpr std::size_t kClasses = std::size_t{kLargestClass} + 2;  // the first is kSmallestClass
+static_assert(kSmallestClass == -1);
 constexpr std::string_view kLedgerHead = "awaken-ledger 1\n";
 
 /// Counters of other ranks come from outside and may be anything. A sum that wrapped would be a lie.

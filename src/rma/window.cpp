@@ -68,7 +68,7 @@ Window::Window(const MPI_Win handle) : _handle(handle) {
 }
 
 Window::Window(const MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Exposure> exposure,
-               std::vector<std::int64_t> units)
+               const std::vector<std::int64_t>& units)
     : _handle(handle), _spec(std::move(spec)), _exposure(std::move(exposure)) {
     layer().real.Win_get_group(handle, &_group);
     for (const std::int64_t unit : units) {
@@ -78,7 +78,7 @@ Window::Window(const MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Expos
 }
 
 Window::Window(const MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::HostMirror> mirror,
-               std::vector<Extent> extents)
+               const std::vector<Extent>& extents)
     : _handle(handle), _spec(std::move(spec)), _mirror(std::move(mirror)), _mirrored(true) {
     const Native& native = layer().real;
     native.Win_get_group(handle, &_group);

@@ -79,7 +79,8 @@ class Window {
     /// A window of the MPI's, used by operations whose buffers are device memory here.
     explicit Window(MPI_Win handle);
     /// A window with device memory somewhere. `units` are the members' displacement units.
-    Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Exposure> exposure, std::vector<std::int64_t> units);
+    Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Exposure> exposure,
+           const std::vector<std::int64_t>& units);
     /// A member's memory, as far as it is known.
     struct Extent {
         std::int64_t bytes = -1;  ///< -1: not known
@@ -87,7 +88,8 @@ class Window {
     };
     /// A window of the MPI's, in the place of one with device memory that others cannot reach. `mirror`: the mirror of
     /// this process's device memory; null if it has none. `extents`: by member.
-    Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::HostMirror> mirror, std::vector<Extent> extents);
+    Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::HostMirror> mirror,
+           const std::vector<Extent>& extents);
     ~Window();
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;

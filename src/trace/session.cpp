@@ -23,7 +23,7 @@ std::string absolute(const std::string& path) {
     if (path.starts_with('/')) {
         return path;
     }
-    const std::unique_ptr<char, void (*)(void*)> here(getcwd(nullptr, 0), std::free);
+    const std::unique_ptr<char, void (*)(void*)> here(getcwd(nullptr, 0), std::free);  // NOLINT: glibc allocates
     return here != nullptr ? here.get() + ("/" + path) : path;
 }
 

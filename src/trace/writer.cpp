@@ -150,6 +150,7 @@ class Lines {
   public:
     explicit Lines(const std::string& path) : _path(path), _stream(std::fopen(path.c_str(), "r"), std::fclose) {
         if (_stream == nullptr) {
+            // NOLINTNEXTLINE(clang-analyzer-unix.Stream): there is no stream to close
             throw Error("the trace of a rank cannot be read from " + path + " (" + std::strerror(errno) + ")",
                         "collect the files of all ranks in one folder, and run awaken trace FOLDER");
         }

@@ -279,7 +279,7 @@ std::vector<bool> visible_devices(gpu::Runtime& runtime) {
 std::vector<std::byte> pattern(const unsigned round) {
     std::vector<std::byte> bytes(kCheckedBytes);
     for (std::size_t i = 0; i < bytes.size(); ++i) {
-        bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + round * 89 + 7) & 0xff);
+        bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + std::size_t{round} * 89 + 7) & 0xff);
     }
     return bytes;
 }

@@ -1,9 +1,8 @@
 #include "transfer/mappings.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <iterator>
 #include <utility>
 

@@ -389,7 +389,7 @@ class Checks {
             rows_right = std::memcmp(shifted(_pinned, row * 100), data.data() + 7 + row * 256, 100) == 0;
         }
         _table.check("2-D, device rows -> packed pinned", rows_right);
-        std::vector<unsigned char> packed(100 * 1000);
+        std::vector<unsigned char> packed(std::size_t{100} * 1000);
         same = _gpu.copy_2d({packed.data(), 100, shifted(_device, 7), 256, 100, 1000}, _stream).ok() && waited(_stream);
         _table.check("2-D, device rows -> packed pageable",
                      same && std::memcmp(packed.data(), _pinned, packed.size()) == 0);

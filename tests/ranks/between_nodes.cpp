@@ -37,14 +37,13 @@ std::vector<int> sizes() {
 
 /// Ranks in pairs that differ in one bit of their number. Without a partner, a rank talks to MPI_PROC_NULL.
 struct Partners {
-    explicit Partners(const Run& run)
-        : lower((run.rank & distance) == 0), active((run.rank ^ distance) < run.size), peer(MPI_PROC_NULL) {
+    explicit Partners(const Run& run) : lower((run.rank & distance) == 0), active((run.rank ^ distance) < run.size) {
         if (active) {
             peer = run.rank ^ distance;
         }
     }
     bool lower, active;
-    int peer;
+    int peer = MPI_PROC_NULL;
 };
 
 void await_all(Run& run, std::vector<MPI_Request>& requests) {
@@ -280,14 +279,17 @@ void very_many(Run& run) {
     const Step step(run, "all");
     for (int at = 0; at < kMessages; ++at) {
         requests.emplace_back();
-        OK(MPI_Isend(out + at * bytes, bytes, MPI_BYTE, partners.peer, at, run.comm, &requests.back()));
+        OK(MPI_Isend(out + to_size(at) * to_size(bytes), bytes, MPI_BYTE, partners.peer, at, run.comm,
+                     &requests.back()));
     }
     for (int at = kMessages; at-- > 0;) {
         if (at % 2 == 0) {
-            OK(MPI_Recv(in + at * bytes, bytes, MPI_BYTE, partners.peer, at, run.comm, MPI_STATUS_IGNORE));
+            OK(MPI_Recv(in + to_size(at) * to_size(bytes), bytes, MPI_BYTE, partners.peer, at, run.comm,
+                        MPI_STATUS_IGNORE));
         } else {
             requests.emplace_back();
-            OK(MPI_Irecv(in + at * bytes, bytes, MPI_BYTE, partners.peer, at, run.comm, &requests.back()));
+            OK(MPI_Irecv(in + to_size(at) * to_size(bytes), bytes, MPI_BYTE, partners.peer, at, run.comm,
+                         &requests.back()));
         }
     }
     await_all(run, requests);

@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr std::size_t kApart = 256 * 4096;
+constexpr std::size_t kApart = std::size_t{256} * 4096;
 
 }  // namespace
 
