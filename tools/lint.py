@@ -106,7 +106,7 @@ def check_tidy(since: str) -> bool:
     (clean / "compile_commands.json").write_text(json.dumps([entries[path.resolve()] for path in files]))
 
     # A file's verdict holds as long as the file, every header of the project and the configuration are what they were.
-    common = hashlib.sha256((ROOT / ".clang-tidy").read_bytes())
+    common = hashlib.sha256((ROOT / ".clang-tidy").read_bytes() + (ROOT / "tests" / ".clang-tidy").read_bytes())
     for header in files_with(HEADERS):
         common.update(header.read_bytes())
 

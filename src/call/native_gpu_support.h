@@ -14,9 +14,7 @@ class NativeGpuSupport {
     explicit NativeGpuSupport(Layer& owner) : _owner(owner) {}
 
     /// Called when MPI is up and a GPU was found. Looks only once.
-    [[nodiscard]] bool works() {
-        return _is_known.load(std::memory_order_acquire) ? _answer.works : look();
-    }
+    [[nodiscard]] bool works() { return _is_known.load(std::memory_order_acquire) ? _answer.works : look(); }
     /// For the report, such as "yes: `awaken doctor` tried it (...)". Empty until works() was called.
     [[nodiscard]] const std::string& who_says() const noexcept { return _answer.who_says; }
 

@@ -223,7 +223,7 @@ class CudaGpu : public Gpu {
         _library.find(_finish_stream, "cuStreamSynchronize");
         _library.find(_call_host, "cuLaunchHostFunc");
         check(_init(0), "cuInit");
-        check(_count(&_devices), "cuDeviceGetCount");  // NOLINT(clang-analyzer-core.CallAndMessage)
+        check(_count(&_devices), "cuDeviceGetCount");
     }
     int device_count() override { return _devices; }
     void use_device(int device) override {
@@ -394,7 +394,7 @@ class HipGpu : public Gpu {
         _library.find(_destroy_stream, "hipStreamDestroy");
         _library.find(_finish_stream, "hipStreamSynchronize");
         _library.find(_call_host, "hipLaunchHostFunc");
-        check(_count(&_devices), "hipGetDeviceCount");  // NOLINT(clang-analyzer-core.CallAndMessage)
+        check(_count(&_devices), "hipGetDeviceCount");
     }
     int device_count() override { return _devices; }
     void use_device(int device) override { check(_set_device(device), "hipSetDevice"); }
