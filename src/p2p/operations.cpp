@@ -173,6 +173,7 @@ std::optional<Posted> SendOperation::wrap(Message& message) {
         const Posted staged = stage(message);
         _message = transport.wrap(message.peer.number, _stage.packed(), message.facts.bytes);
         if (_message == nullptr) {
+            layer().node_peers.sent_plain(message.communicator, message.destination, message.facts.bytes);
             return staged;
         }
         _stage.release();
