@@ -277,3 +277,24 @@ def test_death_in_a_transfer(
         result = let_die(place, mpi_named(mpi), path, rank_program(mpi, "processes"), launcher, environment)
         # Told to leave it alone, launchers still end the survivor in some runs, before it can say anything.
         assert not heard.exists() or heard.read_text().startswith("survivor: MPI_"), result.explain()
+
+
+@pytest.mark.parametrize("setting", ["wait", "trust"])
+def test_the_report_says_what_trusting_the_default_stream_would_gain(
+    setting: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """How often the stream was asked about, unless the user has it trusted already."""
+    report = tmp_path / "report.json"
+    command: list[str | Path] = [rank_program("mpich", "messages"), "--gpu=cuda", "--mix=device"]
+    environment = {"AWAKEN_DEFAULT_STREAM": setting, "AWAKEN_REPORT": str(report)}
+    result = harness.run_ranks(
+        mpi_named("mpich"), 2, command, emulate="cuda:2", environment=environment, timeout=harness.HANG_S
+    )
+    result.check()
+    notes = [note for note in json.loads(report.read_text()).get("notes", []) if "the default stream was asked" in note]
+    assert len(notes) == (1 if setting == "wait" else 0), notes
+    assert all("AWAKEN_DEFAULT_STREAM=" in note for note in notes)

@@ -50,7 +50,7 @@ constexpr std::array kFigures = {
                  "nonblocking sends within this time of each other share questions about the default stream",
                  "64 of 8 B to 128 KiB in a row: 3.1 to 5.5 us each instead of 4.3 to 7.0 (H100)"},
     TuningFigure{"bounce_chunk_bytes", Unit::bytes, kLeastChunk, kGiB, &Tuning::bounce_chunk_bytes,
-                 "parts in which device memory is copied to exported memory", kNotMeasured},
+                 "longest part of a copy to the host; the first part of any copy is a quarter", kNotMeasured},
     TuningFigure{"bounce_pool_bytes", Unit::bytes, kLeastChunk, kAnySize, &Tuning::bounce_pool_bytes,
                  "most exported device memory of a process", kNotMeasured},
     TuningFigure{"ring_chunk_bytes", Unit::bytes, kLeastChunk, kGiB, &Tuning::ring_chunk_bytes,
@@ -97,7 +97,7 @@ constexpr std::array kMeasured = {
     MeasuredFigure{"NVIDIA H200", "NVLink", "kernel_copy_bytes", "0",
                    "a kernel was slower at each size: 10.2 against 7.2 us at 8 B, 57.1 against 50.9 us at 16 MiB"},
     MeasuredFigure{"NVIDIA H200", "NVLink", "bounce_chunk_bytes", "16M",
-                   "pool memory, 64 and 256 MiB: 304 and 332 GB/s; with 8M 291 and 296, with 64M 290 and 349"},
+                   "pool memory in equal parts, 64 and 256 MiB: 304 and 332 GB/s; 8M 291 and 296, 64M 290 and 349"},
     MeasuredFigure{
         "NVIDIA H200", "NVLink", "ring_chunk_bytes", "1M",
         "1 and 256 MiB: 14.2 and 47.6 GB/s, of 55 that the link has; with 512K 13.8 and 42.5, with 2M 12.7 and 50.6"},
