@@ -132,7 +132,7 @@ int connect_to(const std::string& address) {
     to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(begin))));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+    EXPECT_TRUE(socket >= 0 && connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
     return socket;
 }
 

@@ -461,6 +461,10 @@ TEST(EmulatedCcl, CarriesOutEachCollectiveBetweenThreeProcesses) {
 int open_files() {
     int count = 0;
     DIR* const directory = opendir("/proc/self/fd");
+    if (directory == nullptr) {
+        ADD_FAILURE() << "/proc/self/fd cannot be read";
+        return -1;
+    }
     while (readdir(directory) != nullptr) {
         ++count;
     }

@@ -297,7 +297,8 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
         {"AWAKEN_EMULATE_MEMORY", "1M"},        {"AWAKEN_TEST_DELAY_US", "soon"},      {"AWAKEN_TEST_BUSY", "fail"},
         {"AWAKEN_EMULATE", "rocm:2"},           {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {
-        const std::string before = getenv(name);
+        const char* const given = getenv(name);
+        const std::string before = given != nullptr ? given : "";
         set(name, value);
         EXPECT_NE(read_configuration().problem.find(std::string(name) + "=" + value), std::string::npos)
             << read_configuration().problem;

@@ -1272,7 +1272,9 @@ std::string text_of_file(const char* path) {
     }
     std::string text;
     char buffer[4096];
-    while (const std::size_t length = std::fread(buffer, 1, sizeof buffer, file)) {
+    std::size_t length = sizeof buffer;
+    while (length == sizeof buffer) {
+        length = std::fread(buffer, 1, sizeof buffer, file);
         text.append(buffer, length);
     }
     std::fclose(file);

@@ -752,9 +752,9 @@ TEST_F(HalvesTest, AllValuesSurviveConversion) {
         const std::size_t bytes = all.size() * sizeof(std::uint16_t);
         std::memcpy(before.data(), all.data(), bytes);
         const Places source{{arena.address()}}, target{{arena.address() + bytes}};
-        run(2 * bytes, [&] {
-            launch_combine(source, 1, target, 1, all.size(), code_of(type, ReductionOperation::sum), {1, 1, 1},
-                           {64, 1, 1}, next_notice());
+        const auto code = code_of(type, ReductionOperation::sum);
+        run(2 * bytes, [&, code] {
+            launch_combine(source, 1, target, 1, all.size(), code, {1, 1, 1}, {64, 1, 1}, next_notice());
         });
         EXPECT_EQ(std::memcmp(after.data() + bytes, all.data(), bytes), 0);
     }

@@ -322,7 +322,7 @@ SCENARIO(lost_copy) {
 
 /// One process's GPU fails in the middle of a message: nobody hangs, and whoever lacks bytes is told.
 SCENARIO(failing_copies) {
-    const std::string where = arguments.at(1);
+    const std::string& where = arguments.at(1);
     const bool through_ring = where != "pull";
     constexpr std::size_t kBytes = 1 * MiB;
     // The copies before: what the test itself copies, the check at first use, one round of the ring.
@@ -668,7 +668,7 @@ SCENARIO(nothing_is_offered_that_could_not_be_served) {
 
 /// Who overwrites the slot of a message ends it with an error at both sides, whatever they were waiting for.
 SCENARIO(overwritten_slots) {
-    const std::string how = arguments.at(1);
+    const std::string& how = arguments.at(1);
     const bool refused = how.find("refused") != std::string::npos;
     const int value = how.find("zeros") != std::string::npos ? 0 : 0xff;
     constexpr std::size_t kBytes = 300 * KiB;
@@ -882,7 +882,7 @@ SCENARIO(receiver_is_killed) {
 }
 
 SCENARIO(sender_is_killed) {
-    const std::string when = arguments.at(1);
+    const std::string& when = arguments.at(1);
     constexpr std::size_t kBytes = 1 * MiB;
     return between_two(
         arguments.at(0),
