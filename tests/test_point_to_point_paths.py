@@ -20,6 +20,9 @@ PATHS: dict[str, Mapping[str, str]] = {
     "staged": {"AWAKEN_PATH": "staged"},
     "no_ipc": {"AWAKEN_TEST_FAULTS": "ipc-open"},
 }
+# The same for memory that is mapped at reserved addresses, as PyTorch's expandable segments are (CUDA only).
+MAPPED_PATHS = ("auto", "no_descriptors")
+PATHS["no_descriptors"] = {"AWAKEN_TEST_FAULTS": "descriptor-import"}
 # Small, so that memory which is not given back is missed soon.
 CARD_MIB = 64
 
@@ -46,11 +49,13 @@ DEFAULT: tuple[Case, ...] = (
     *(
         (path, *(("mpich", "hip:2"), ("openmpi", "cuda:2"))[(at + number) % 2], program, 2, ("--mix=device",))
         for at, path in enumerate(PATHS)
-        if path != "auto"
+        if path not in MAPPED_PATHS
         for number, program in enumerate(PROGRAMS)
         # What comes and goes is mapped on the direct path alone.
         if program != "memory_churn"
     ),
+    *(("auto", "mpich", "cuda:2", program, 2, ("--mix=mapped",)) for program in PROGRAMS),
+    *(("no_descriptors", "openmpi", "cuda:2", program, 2, ("--mix=mapped",)) for program in ("messages", "completion")),
     ("auto", "mpich", "hip:2", "completion", 3, ("--mix=even-ranks-device",)),
     ("auto", "openmpi", "cuda:3", "completion", 3, ("--mix=drawn-0",)),
     ("auto", "openmpi", "cuda:2", "messages", 3, ("--mix=odd-ranks-interior",)),
@@ -134,6 +139,41 @@ def test_paths_long(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     check(case, rank_program(case[1], case[3]), mpi_named(case[1]), harness.LONG_HANG_S)
+
+
+# ---- memory that is mapped at reserved addresses ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", MAPPED_PATHS)
+def test_mapped_memory_goes_by_descriptors(
+    path: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """Receivers read it where it lies. One that may not is asked once, and gets copies from then on."""
+    report = tmp_path / "report.json"
+    environment = {"AWAKEN_REPORT": str(report), **PATHS[path]}
+    program = rank_program("mpich", "point_to_point")
+    command: list[str | Path] = [program, "--gpu=cuda", "--mix=mapped", "--filter=recv"]
+    result = harness.run_ranks(
+        mpi_named("mpich"), 2, command, emulate="cuda:2", environment=environment, timeout=harness.HANG_S
+    )
+    result.check()
+    account = json.loads(report.read_text())
+    calls: dict[str, int] = {}
+    for row in account["calls"]:
+        if row["function"] == "MPI_Send" and row["path"] != "native":  # the reference runs are
+            calls[row["path"]] = calls.get(row["path"], 0) + row["calls"]
+    refused = {row["reason"]: row["count"] for row in account["fallbacks"]}
+    if path == "auto":
+        assert calls.keys() == {"direct"} and not refused, (calls, refused)
+    else:
+        # One message of each rank found it out.
+        assert calls.keys() == {"direct", "copied"} and calls["direct"] == 2, calls
+        assert len(refused) == 2 and set(refused.values()) == {1}, refused
+        assert all("cuMemImportFromShareableHandle" in reason for reason in refused), refused
 
 
 # ---- from host memory to device memory -------------------------------------------------------------------------------

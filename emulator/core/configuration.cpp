@@ -96,7 +96,8 @@ void read_selection(Configuration& configuration) {
 
 void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
-        "a comma-separated list of ipc-export, ipc-open, isolated, hidden-device, no-peer, oom, oom-after=BYTES, "
+        "a comma-separated list of ipc-export, ipc-open, descriptor-import, isolated, hidden-device, no-peer, oom, "
+        "oom-after=BYTES, "
         "pinned-oom, "
         "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-silent=RANK, "
         "ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
@@ -114,6 +115,8 @@ void read_faults(Configuration& configuration) {
             faults.ipc_export = true;
         } else if (plain && name == "ipc-open") {
             faults.ipc_open = true;
+        } else if (plain && name == "descriptor-import") {
+            faults.descriptor_import = true;
         } else if (plain && name == "isolated") {
             faults.isolated = true;
         } else if (plain && name == "hidden-device") {

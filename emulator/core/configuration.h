@@ -22,13 +22,14 @@ enum class Vendor : std::uint8_t { none, cuda, hip };
 
 /// Injected faults, by their names in AWAKEN_TEST_FAULTS.
 struct Faults {
-    bool ipc_export = false;     ///< ipc-export: exporting an IPC handle fails
-    bool ipc_open = false;       ///< ipc-open: opening one fails to map
-    bool isolated = false;       ///< isolated: opening one fails as between private pid namespaces
-    bool hidden_device = false;  ///< hidden-device: opening memory of a device that is not visible is refused
-    bool no_peer = false;        ///< no-peer: no device can reach another
-    bool pinned_memory = false;  ///< pinned-oom: allocating page-locked host memory fails
-    bool registering = false;    ///< register: registering host memory fails
+    bool ipc_export = false;         ///< ipc-export: exporting an IPC handle fails
+    bool ipc_open = false;           ///< ipc-open: opening one fails to map
+    bool descriptor_import = false;  ///< descriptor-import: importing physical memory by its descriptor fails
+    bool isolated = false;           ///< isolated: opening one fails as between private pid namespaces
+    bool hidden_device = false;      ///< hidden-device: opening memory of a device that is not visible is refused
+    bool no_peer = false;            ///< no-peer: no device can reach another
+    bool pinned_memory = false;      ///< pinned-oom: allocating page-locked host memory fails
+    bool registering = false;        ///< register: registering host memory fails
     /// registered-elsewhere: kernels find registered host memory at another address than the CPU (HIP)
     bool registered_elsewhere = false;
     bool shutdown = false;  ///< shutdown: once the process runs its exit handlers, each call says "deinitialized"

@@ -112,6 +112,9 @@ Error Memory::export_physical(const Physical& physical, int& file) {
 }
 
 Error Memory::import_physical(const int file, std::shared_ptr<Physical>& physical) {
+    if (_configuration.faults.descriptor_import) {
+        return Error::operating_system;
+    }
     struct stat status{};
     Trailer trailer{};
     if (fstat(file, &status) != 0 || status.st_size <= static_cast<off_t>(sizeof trailer)) {

@@ -25,13 +25,16 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <vector>
 
+#include "base/fnv1a.h"
 #include "base/own_thread.h"
 #include "base/step_probe.h"
 #include "gpu/dynamic_library.h"
 #include "gpu/gpu.h"
 #include "gpu/identity_table.h"
 #include "gpu/runtime_compiler.h"
+#include "gpu/shared_descriptors.h"
 #include "gpu/vendor.h"
 
 namespace awaken::gpu {
@@ -47,6 +50,7 @@ using CuEvent = void*;
 using CuModule = void*;
 using CuFunction = void*;
 using CuAddress = unsigned long long;
+using CuMemHandle = unsigned long long;
 
 constexpr CuResult kSuccess = 0;
 constexpr CuResult kErrorNotInitialized = 3;
@@ -72,8 +76,13 @@ enum CuPointerAttribute : int {
     kDeviceOrdinalAttribute = 9,
     kIsLegacyIpcCapableAttribute = 10,
     kRangeStartAttribute = 11,
-    kRangeSizeAttribute = 12
+    kRangeSizeAttribute = 12,
+    kAllowedHandleTypesAttribute = 14
 };
+
+constexpr unsigned kPosixFileDescriptor = 1;
+constexpr int kLocationIsDevice = 1;
+constexpr int kReadAndWrite = 3;
 
 constexpr unsigned kMemoryTypeHost = 1;
 constexpr unsigned kMemoryTypeDevice = 2;
@@ -105,6 +114,14 @@ struct CuIpcMemHandle {
     unsigned char bytes[64];
 };
 static_assert(sizeof(CuIpcMemHandle) == sizeof(IpcMemoryHandle));
+
+/// CUmemAccessDesc.
+struct CuMemAccess {
+    int location_type;
+    int location_id;
+    int flags;
+};
+static_assert(sizeof(CuMemAccess) == 12, "layout of CUmemAccessDesc");
 
 /// CUmemcpyAttributes.
 struct CuCopyAttributes {
@@ -199,6 +216,16 @@ constexpr int kOldestDriver = 11000;
     X(ipc_get, "cuIpcGetMemHandle", true, CuResult, CuIpcMemHandle*, CuAddress)                                      \
     X(ipc_open, "cuIpcOpenMemHandle_v2", true, CuResult, CuAddress*, CuIpcMemHandle, unsigned)                       \
     X(ipc_close, "cuIpcCloseMemHandle", true, CuResult, CuAddress)                                                   \
+    X(address_reserve, "cuMemAddressReserve", false, CuResult, CuAddress*, std::size_t, std::size_t, CuAddress,      \
+      unsigned long long)                                                                                            \
+    X(address_free, "cuMemAddressFree", false, CuResult, CuAddress, std::size_t)                                     \
+    X(physical_retain, "cuMemRetainAllocationHandle", false, CuResult, CuMemHandle*, void*)                          \
+    X(physical_release, "cuMemRelease", false, CuResult, CuMemHandle)                                                \
+    X(physical_export, "cuMemExportToShareableHandle", false, CuResult, void*, CuMemHandle, int, unsigned long long) \
+    X(physical_import, "cuMemImportFromShareableHandle", false, CuResult, CuMemHandle*, void*, int)                  \
+    X(memory_map, "cuMemMap", false, CuResult, CuAddress, std::size_t, std::size_t, CuMemHandle, unsigned long long) \
+    X(memory_unmap, "cuMemUnmap", false, CuResult, CuAddress, std::size_t)                                           \
+    X(set_access, "cuMemSetAccess", false, CuResult, CuAddress, std::size_t, const CuMemAccess*, std::size_t)        \
     X(module_load, "cuModuleLoadData", true, CuResult, CuModule*, const void*)                                       \
     X(module_unload, "cuModuleUnload", true, CuResult, CuModule)                                                     \
     X(module_function, "cuModuleGetFunction", true, CuResult, CuFunction*, CuModule, const char*)                    \
@@ -888,6 +915,9 @@ class Cuda final : public VendorRuntime {
     }
 
     Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept override {
+        if (SharedDescriptors::made(handle)) {
+            return open_run(handle, device, base);
+        }
         return in_context(Current(*this, device), [&]() -> Status {
             CuIpcMemHandle request = {};
             std::memcpy(request.bytes, handle.bytes, sizeof request.bytes);
@@ -901,13 +931,79 @@ class Cuda final : public VendorRuntime {
     }
 
     Status ipc_close(void* base) noexcept override {
-        if (base == nullptr) {
+        if (base == nullptr || close_run(base)) {
             return {};
         }
         return in_context(Current(*this, base, -1), [&]() -> Status {
             return outcome(_driver.ipc_close(device_address(base)), "cuIpcCloseMemHandle");
         });
     }
+
+    Status find_run(int device, const void* pointer, std::size_t bytes, MappedRun& run) noexcept override {
+        const CuAddress begin = device_address(pointer);
+        return in_context(Current(*this, device), [&]() -> Status {
+            MappedRun found;
+            Fnv1a ids;
+            int mappings = 0;
+            for (CuAddress at = begin; at < begin + bytes || at == begin;) {
+                CuAddress base = 0;
+                std::size_t size = 0;
+                unsigned long long id = 0;
+                CuResult code = _driver.memory_range(&base, &size, at);
+                if (code == kSuccess) {
+                    code = query(host_pointer(at), {kBufferIdAttribute}, {&id});
+                }
+                if (code != kSuccess) {
+                    return outcome(code, "cuMemGetAddressRange");
+                }
+                ids.add_word(id);
+                if (mappings++ == 0) {
+                    found.base = static_cast<std::uintptr_t>(base);
+                }
+                found.size += size;
+                found.id = mappings == 1 ? id : ids.value();
+                at = base + size;
+            }
+            run = found;
+            return {};
+        });
+    }
+
+    Status export_run(int device, const MappedRun& run, IpcMemoryHandle& handle) noexcept override {
+        if (_driver.physical_export == nullptr || _driver.physical_retain == nullptr ||
+            _driver.physical_release == nullptr) {
+            return {kUnsupported, "cuMemExportToShareableHandle", "the driver has no such function"};
+        }
+        return in_context(Current(*this, device), [&]() -> Status {
+            std::vector<SharedPart> parts;
+            for (std::uintptr_t at = run.base; at < run.base + run.size;) {
+                SharedPart part;
+                if (const Status status = export_mapping(at, part); !status.ok()) {
+                    return status;
+                }
+                at += part.bytes;
+                try {
+                    parts.push_back(std::move(part));
+                } catch (const std::bad_alloc&) {
+                    return {kUnsupported, "export_run", "out of host memory"};
+                }
+            }
+            if (parts.size() > SharedDescriptors::kMost) {
+                return {kUnsupported, "export_run", "it needs more descriptors than a process may hand out"};
+            }
+            if (!_shared.publish(std::move(parts), handle)) {
+                return {kBusy, "export_run", "all descriptors that a process may hand out are in use"};
+            }
+            return {};
+        });
+    }
+
+    bool hold_export(const IpcMemoryHandle& handle) noexcept override { return _shared.hold(handle); }
+    void release_export(const IpcMemoryHandle& handle, std::size_t idle_bytes) noexcept override {
+        _shared.release(handle, idle_bytes);
+    }
+    void end_export(const IpcMemoryHandle& handle) noexcept override { _shared.end(handle); }
+    void close_idle_exports() noexcept override { _shared.close_idle(); }
 
     // ---- kernels ----------------------------------------------------------------------------------------------------
 
@@ -1221,7 +1317,133 @@ class Cuda final : public VendorRuntime {
             info.device = device;
         }
         info.ipc_capable = info.kind == MemoryKind::device && ipc_capable != 0;
+        if (info.kind == MemoryKind::device && ipc_capable == 0) {
+            unsigned long long types = 0;
+            info.descriptor_capable = query(pointer, {kAllowedHandleTypesAttribute}, {&types}) == kSuccess &&
+                                      (types & kPosixFileDescriptor) != 0;
+        }
         return info;
+    }
+
+    /// What open_run() has mapped.
+    struct OpenRun {
+        std::size_t bytes = 0;
+        std::vector<std::size_t> parts;  ///< bytes of each
+    };
+
+    /// The descriptor of one mapping, which begins at `address`.
+    Status export_mapping(const std::uintptr_t address, SharedPart& part) const noexcept {
+        CuAddress base = 0;
+        std::size_t size = 0;
+        if (const CuResult code = _driver.memory_range(&base, &size, address)) {
+            return outcome(code, "cuMemGetAddressRange");
+        }
+        CuMemHandle physical = 0;
+        if (const CuResult code = _driver.physical_retain(&physical, host_pointer(base))) {
+            return outcome(code, "cuMemRetainAllocationHandle");
+        }
+        int file = -1;
+        const CuResult code = _driver.physical_export(&file, physical, kPosixFileDescriptor, 0);
+        static_cast<void>(_driver.physical_release(physical));
+        if (code == kSuccess) {
+            static_cast<void>(::fcntl(file, F_SETFD, FD_CLOEXEC));
+            part = {Descriptor(file), size};
+        }
+        return outcome(code, "cuMemExportToShareableHandle");
+    }
+
+    /// Maps what another process has exported by export_run(): all parts at one range of addresses.
+    Status open_run(const IpcMemoryHandle& handle, int device, void*& base) noexcept {
+        if (_driver.address_reserve == nullptr || _driver.address_free == nullptr ||
+            _driver.physical_import == nullptr || _driver.physical_release == nullptr ||
+            _driver.memory_map == nullptr || _driver.memory_unmap == nullptr || _driver.set_access == nullptr) {
+            return {kUnsupported, "cuMemMap", "the driver has no such function"};
+        }
+        std::vector<SharedPart> parts;
+        if (const Status status = SharedDescriptors::take(handle, parts); !status.ok()) {
+            return status;
+        }
+        std::size_t bytes = 0;
+        for (const SharedPart& part : parts) {
+            bytes += part.bytes;
+        }
+        return in_context(Current(*this, device), [&]() -> Status {
+            CuAddress address = 0;
+            if (const CuResult code = _driver.address_reserve(&address, bytes, 0, 0, 0)) {
+                return outcome(code, "cuMemAddressReserve");
+            }
+            OpenRun run{bytes, {}};
+            Status status = map_parts(address, parts, run);
+            const CuMemAccess access{kLocationIsDevice, device, kReadAndWrite};
+            if (status.ok()) {
+                status = outcome(_driver.set_access(address, bytes, &access, 1), "cuMemSetAccess");
+            }
+            if (status.ok()) {
+                try {
+                    const std::scoped_lock lock(_runs_mutex);
+                    _runs.emplace(address, run);
+                    base = host_pointer(address);
+                    return {};
+                } catch (const std::bad_alloc&) {
+                    status = {kUnsupported, "cuMemMap", "out of host memory"};
+                }
+            }
+            unmap(address, run);
+            return status;
+        });
+    }
+
+    Status map_parts(const CuAddress address, const std::vector<SharedPart>& parts, OpenRun& run) const noexcept {
+        CuAddress at = address;
+        for (const SharedPart& part : parts) {
+            CuMemHandle physical = 0;
+            // The descriptor is passed as if it were the pointer.
+            const auto file = reinterpret_cast<void*>(static_cast<std::uintptr_t>(part.file.get()));
+            if (const CuResult code = _driver.physical_import(&physical, file, kPosixFileDescriptor)) {
+                return outcome(code, "cuMemImportFromShareableHandle");
+            }
+            const CuResult code = _driver.memory_map(at, part.bytes, 0, physical, 0);
+            static_cast<void>(_driver.physical_release(physical));  // the mapping keeps the memory
+            if (code != kSuccess) {
+                return outcome(code, "cuMemMap");
+            }
+            at += part.bytes;
+            try {
+                run.parts.push_back(part.bytes);
+            } catch (const std::bad_alloc&) {
+                static_cast<void>(_driver.memory_unmap(at - part.bytes, part.bytes));
+                return {kUnsupported, "cuMemMap", "out of host memory"};
+            }
+        }
+        return {};
+    }
+
+    void unmap(const CuAddress address, const OpenRun& run) const noexcept {
+        CuAddress at = address;
+        for (const std::size_t bytes : run.parts) {
+            static_cast<void>(_driver.memory_unmap(at, bytes));
+            at += bytes;
+        }
+        static_cast<void>(_driver.address_free(address, run.bytes));
+    }
+
+    /// False when `base` is not of open_run().
+    bool close_run(const void* const base) noexcept {
+        OpenRun run;
+        {
+            const std::scoped_lock lock(_runs_mutex);
+            const auto found = _runs.find(device_address(base));
+            if (found == _runs.end()) {
+                return false;
+            }
+            run = std::move(found->second);
+            _runs.erase(found);
+        }
+        static_cast<void>(in_context(Current(*this, device_to_use()), [&]() -> Status {
+            unmap(device_address(base), run);
+            return {};
+        }));
+        return true;
     }
 
     template <std::size_t Count>
@@ -1341,6 +1563,10 @@ class Cuda final : public VendorRuntime {
     std::atomic<bool> _batches_refused{false};
     mutable std::atomic<bool> _expects_memory_of_ours{false};  ///< the pointer classified last was not ordinary memory
     IdentityTable _ordered;  ///< allocations whose synchronous operations are synchronous
+
+    SharedDescriptors _shared;  ///< of memory of this process
+    std::mutex _runs_mutex;
+    std::map<CuAddress, OpenRun> _runs;  ///< memory of other processes
 
     std::mutex _idle_mutex;
     std::map<int, CuEvent> _idle_events;  ///< one for each device, kept

@@ -58,6 +58,8 @@ inline constexpr int kUnsupported = -1;
 inline constexpr int kShutDown = -2;
 /// Status for "this call would wait for work of the program". The call did nothing, and the caller may try again later.
 inline constexpr int kBusy = -3;
+/// The process that made a handle has ended it since; another handle of the memory may do.
+inline constexpr int kExpired = -4;
 /// A call waits at most this long until a device is idle. After that the call does without the work that needs an idle
 /// device, and MPI_Finalize leaves memory unfreed until the process ends. Copies under way and most kernels take less
 /// time than this.
@@ -84,6 +86,10 @@ struct PointerInfo {
     /// Whether legacy IPC may export the memory. False for managed, pool (cudaMallocAsync) and virtual-memory-managed
     /// memory.
     bool ipc_capable = false;
+    /// Whether file descriptors may export the memory: it was made with cuMemCreate for that, as PyTorch's expandable
+    /// segments are. Its `base` and `size` are those of the reserved addresses, which many mappings may share, and `id`
+    /// is that of the mapping at the pointer.
+    bool descriptor_capable = false;
 
     /// True when the CPU may read and write the memory directly, so that the GPU runtime has nothing to copy.
     [[nodiscard]] bool host_accessible() const noexcept {
@@ -120,6 +126,12 @@ struct EventHandle {
 /// 64 bytes for both vendors; send it to another process as plain bytes.
 struct IpcMemoryHandle {
     unsigned char bytes[64] = {};
+};
+/// Whole mappings of device memory, side by side (see PointerInfo::descriptor_capable).
+struct MappedRun {
+    std::uintptr_t base = 0;
+    std::size_t size = 0;
+    std::uint64_t id = 0;  ///< changes when any of them is mapped anew
 };
 /// A compiled module holding kernels, for one device.
 struct ModuleHandle {
@@ -342,6 +354,28 @@ class Runtime {
     /// Maps memory of another process into this one for `device`. Fails in the exporting process itself.
     virtual Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept = 0;
     virtual Status ipc_close(void* base) noexcept = 0;
+
+    /// Finds the mappings that hold these bytes of a descriptor_capable allocation of `device`. Not ok when some of the
+    /// bytes are not mapped.
+    virtual Status find_run(int /*device*/, const void* /*pointer*/, std::size_t /*bytes*/,
+                            MappedRun& /*run*/) noexcept {
+        return {kUnsupported, "find_run", "this runtime exports no memory by descriptors"};
+    }
+    /// Gives a handle of the run for ipc_open, and holds it. Its descriptors keep the memory from being freed. So once
+    /// nobody holds the handle, they may be closed, and ipc_open then says kExpired. Not ok when all descriptors that a
+    /// process may hand out are held.
+    virtual Status export_run(int /*device*/, const MappedRun& /*run*/, IpcMemoryHandle& /*handle*/) noexcept {
+        return {kUnsupported, "export_run", "this runtime exports no memory by descriptors"};
+    }
+    /// Holds a handle that export_run() gave. False when it is over.
+    [[nodiscard]] virtual bool hold_export(const IpcMemoryHandle& /*handle*/) noexcept { return false; }
+    /// Call once for each time that the handle was held. `idle_bytes`: all handles together that nobody holds may stand
+    /// for so much memory.
+    virtual void release_export(const IpcMemoryHandle& /*handle*/, std::size_t /*idle_bytes*/) noexcept {}
+    /// Nobody will hold the handle again: the memory is gone.
+    virtual void end_export(const IpcMemoryHandle& /*handle*/) noexcept {}
+    /// Closes the descriptors of handles that were not held for some seconds.
+    virtual void close_idle_exports() noexcept {}
 
     // ---- kernels ----------------------------------------------------------------------------------------------------
     /// Compiles the text of a kernel (CUDA/HIP C++, extern "C" kernels) with the vendor's run-time compiler for

@@ -59,7 +59,7 @@ report::Path path_of(const Route route) noexcept {
 }
 
 std::size_t Link::area_bytes(const int processes) noexcept {
-    return round_up(sizeof(Area), 64) + static_cast<std::size_t>(processes) * 2 * sizeof(std::atomic<std::uint32_t>);
+    return round_up(sizeof(Area), 64) + static_cast<std::size_t>(processes) * sizeof(PairWords);
 }
 
 Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::DeviceCopies& copies, const Options& options,
@@ -72,7 +72,7 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::DeviceCopies
       _avoided(avoided),
       _own(segment.own_index()),
       _outbox(area(_own).offers),
-      _exports(runtime),
+      _exports(runtime, part_of_card(runtime, kMappedPart)),
       _exported(runtime, _exports, {.bytes = std::min(options.tuning.bounce_pool_bytes, part_of_card(runtime, kPart))}),
       _mappings(runtime, {.bytes = part_of_card(runtime, kMappedPart)}),
       _copies(copies),
@@ -91,6 +91,7 @@ void Link::reclaim_idle() {
 void Link::reclaim() noexcept {
     _mappings.reclaim();
     _exported.trim_idle();
+    _runtime.close_idle_exports();
     _runtime.do_deferred();
     constexpr unsigned kSeldom = 256;
     if (_keeps_rings.load(std::memory_order_relaxed) &&
@@ -172,14 +173,8 @@ void Link::take_rts() noexcept {
     area(_own).takes_rts.store(1, std::memory_order_release);
 }
 
-std::atomic<std::uint32_t>& Link::reachability(const int receiver, const int sender) const noexcept {
-    auto* const words =
-        reinterpret_cast<std::atomic<std::uint32_t>*>(_segment.area(receiver) + round_up(sizeof(Area), 64));
-    return words[std::ptrdiff_t{2} * sender];
-}
-
-std::atomic<std::uint32_t>& Link::from_host(const int receiver, const int sender) const noexcept {
-    return (&reachability(receiver, sender))[1];
+Link::PairWords& Link::pair(const int receiver, const int sender) const noexcept {
+    return reinterpret_cast<PairWords*>(_segment.area(receiver) + round_up(sizeof(Area), 64))[sender];
 }
 
 bool Link::wait_for_rts(const int peer) noexcept {
@@ -198,7 +193,7 @@ void Link::received_from_host(const int peer, const std::int64_t bytes, const bo
     if (peer == _own || bytes < least_from_host()) {
         return;
     }
-    std::atomic<std::uint32_t>& word = from_host(_own, peer);
+    std::atomic<std::uint32_t>& word = pair(_own, peer).from_host;
     const std::uint32_t wanted = to_device ? 1 : 0;
     if (word.load(std::memory_order_relaxed) != wanted) {
         word.store(wanted, std::memory_order_relaxed);
@@ -281,10 +276,14 @@ void Link::describe(const int peer, protocol::SendFacts& facts) const noexcept {
     using Facts = protocol::SendFacts;
     facts.receiver = peer == _own ? Facts::Receiver::itself : Facts::Receiver::on_node;
     if (peer != _own) {
-        const std::uint32_t known = reachability(peer, _own).load(std::memory_order_acquire);
+        const std::uint32_t known = pair(peer, _own).reachability.load(std::memory_order_acquire);
         facts.reach = known == works     ? Facts::Reach::works
                       : known == refused ? Facts::Reach::refused
                                          : Facts::Reach::untried;
+        if (facts.exported_by == Facts::Export::descriptors &&
+            pair(peer, _own).descriptors_refused.load(std::memory_order_relaxed) != 0) {
+            facts.exported_by = Facts::Export::no;
+        }
     }
     facts.wants_from_host = wants_from_host(peer, static_cast<std::int64_t>(facts.bytes));
     facts.allowed = _options.path;
@@ -401,7 +400,8 @@ bool Link::send_directly(RendezvousSend& send) {
     Location location;
     const gpu::Status status = [&] {
         AWAKEN_STEP("Isend: describe");
-        return _exports.describe(send._buffer, send._info, location);
+        const std::size_t extent = shape ? static_cast<std::size_t>(shape->end()) : send._bytes;
+        return _exports.describe(send._buffer, extent, send._info, location, send._export);
     }();
     if (!status.ok()) {
         note_once("memory that IPC cannot export: " + status.message());
@@ -828,7 +828,7 @@ bool Link::has_probe_buffer(const int device) {
 }
 
 bool Link::can_read(const int peer, const int device) {
-    std::atomic<std::uint32_t>& known = reachability(_own, peer);
+    std::atomic<std::uint32_t>& known = pair(_own, peer).reachability;
     if (const std::uint32_t said = known.load(std::memory_order_acquire); said != unknown) {
         return said == works;
     }

@@ -147,7 +147,8 @@ class RendezvousSend final : public OutgoingMessage,
     transfer::DeviceCopies::End _parts_target;
     std::size_t _parts_begun = 0;  ///< bytes
     std::size_t _parts_done = 0;
-    std::size_t _told = 0;  ///< bytes that the receiver knows to be there
+    std::size_t _told = 0;                             ///< bytes that the receiver knows to be there
+    std::unique_ptr<transfer::Exports::Hold> _export;  ///< of the buffer, where descriptors export it
     transfer::ExportedPool::Block _block;
     std::uint64_t _shared_offset = 0;
     std::size_t _shared_bytes = 0;
@@ -258,7 +259,8 @@ class Link final : public Transport {
     /// such message into device memory. Any receiver can get an offered message, but for one in host memory the MPI's
     /// own way is as good.
     [[nodiscard]] bool wants_from_host(const int peer, const std::int64_t bytes) const noexcept {
-        return peer != _own && bytes >= least_from_host() && from_host(peer, _own).load(std::memory_order_relaxed) != 0;
+        return peer != _own && bytes >= least_from_host() &&
+               pair(peer, _own).from_host.load(std::memory_order_relaxed) != 0;
     }
     [[nodiscard]] std::int64_t least_from_host() const noexcept {
         return static_cast<std::int64_t>(_tuning.host_offer_bytes);
@@ -330,7 +332,13 @@ class Link final : public Transport {
         transfer::Location location;
         std::array<std::uint64_t, 8> content;
     };
-    /// A process's part of the segment. Two words for each process follow it: see reachability() and from_host().
+    /// What a receiver has found out about a sender, or wants of it.
+    struct PairWords {
+        std::atomic<std::uint32_t> reachability;
+        std::atomic<std::uint32_t> from_host;            ///< not 0: offer messages in host memory
+        std::atomic<std::uint32_t> descriptors_refused;  ///< not 0: the receiver cannot map memory by descriptors
+    };
+    /// A process's part of the segment. One PairWords for each process follows it.
     struct Area {
         alignas(64) std::atomic<std::uint32_t> takes_rts;
         std::atomic<std::uint64_t> small_offset;  ///< of kSlots * small_bytes bytes of shared memory
@@ -356,12 +364,9 @@ class Link final : public Transport {
     [[nodiscard]] Area& area(const int process) const noexcept {
         return *reinterpret_cast<Area*>(_segment.area(process));
     }
-    /// What `receiver` found out about reading memory of `sender`.
-    [[nodiscard]] std::atomic<std::uint32_t>& reachability(int receiver, int sender) const noexcept;
-    /// Whether `receiver` wants `sender` to offer messages in host memory.
-    [[nodiscard]] std::atomic<std::uint32_t>& from_host(int receiver, int sender) const noexcept;
+    [[nodiscard]] PairWords& pair(int receiver, int sender) const noexcept;
     [[nodiscard]] bool is_readable(const int receiver) const noexcept {
-        return receiver != _own && reachability(receiver, _own).load(std::memory_order_acquire) == works;
+        return receiver != _own && pair(receiver, _own).reachability.load(std::memory_order_acquire) == works;
     }
     [[nodiscard]] Inbox inbox(const int peer) const noexcept { return {area(peer).offers, _own}; }
 

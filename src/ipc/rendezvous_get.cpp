@@ -108,6 +108,9 @@ void RendezvousGet::begin() {
             gpu::Status status;
             _use = _link._mappings.open(_peer, from, _device, status);
             if (!_use) {
+                if (from.by_descriptors != 0 && status.code != gpu::kBusy && status.code != gpu::kExpired) {
+                    _link.pair(_link._own, _peer).descriptors_refused.store(1, std::memory_order_relaxed);
+                }
                 refuse("memory of rank " + std::to_string(_link._segment.process(_peer).world_rank) +
                        " cannot be mapped: " + status.message());
                 return;

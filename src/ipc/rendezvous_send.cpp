@@ -26,6 +26,7 @@ void RendezvousSend::release_all() noexcept {
     if (_ring_index >= 0) {
         _link.give_back_ring(std::exchange(_ring_index, -1));
     }
+    _export.reset();
     _block.release();
     if (_shared != nullptr) {
         _link._segment.unmap(std::exchange(_shared, nullptr), _shared_bytes);

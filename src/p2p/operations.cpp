@@ -96,7 +96,10 @@ void SendOperation::look_at(Message& message) {
     facts.memory = located.info.kind;
     facts.served = located.served;
     facts.mixed = located.mixed;
-    facts.exportable = located.info.ipc_capable;
+    using Export = protocol::SendFacts::Export;
+    facts.exported_by = located.info.ipc_capable          ? Export::ipc
+                        : located.info.descriptor_capable ? Export::descriptors
+                                                          : Export::no;
     facts.mpi_takes_memory = located.served && facts.mode == Mode::offered && owner.native_gpu.works();
     find_receiver(message);
     if (message.peer.transport == nullptr) {

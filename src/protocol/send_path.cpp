@@ -8,6 +8,7 @@ using Mode = SendFacts::Mode;
 using Receiver = SendFacts::Receiver;
 using Reach = SendFacts::Reach;
 using Allowed = SendFacts::Allowed;
+using Export = SendFacts::Export;
 
 /// A link between GPUs moves at least this many bytes at a time, so narrower blocks waste it.
 constexpr std::size_t kLinkTransferBytes = 32;
@@ -33,8 +34,8 @@ void add_from_device(const SendFacts& facts, const transfer::Tuning& tuning, Sen
     if (facts.receiver == Receiver::itself) {
         return;
     }
-    if (facts.allowed != Allowed::ring && facts.reach != Reach::refused && facts.exportable && !is_detached &&
-        (!facts.gaps || pulls_gaps(facts, tuning))) {
+    if (facts.allowed != Allowed::ring && facts.reach != Reach::refused && facts.exported_by != Export::no &&
+        !is_detached && (!facts.gaps || pulls_gaps(facts, tuning))) {
         paths.add(SendPath::pull);
     }
     if (facts.allowed != Allowed::ring && facts.reach == Reach::works) {
@@ -93,7 +94,7 @@ SendPaths choose_send_paths(const SendFacts& facts, const transfer::Tuning& tuni
     // knows other memory, and with gaps our kernel packs faster than an MPI that copies block by block. The MPI's CPU
     // copies buffered sends, and the program is about to overwrite the buffer of a detached one.
     if (facts.mpi_takes_memory && facts.mode == Mode::offered && !facts.mixed && !facts.gaps &&
-        facts.memory == gpu::MemoryKind::device && facts.exportable) {
+        facts.memory == gpu::MemoryKind::device && facts.exported_by == Export::ipc) {
         paths.add(SendPath::native);
     }
     paths.add(SendPath::staged);

@@ -50,6 +50,8 @@ struct SendFacts {
     };
     /// Whether the receiver reads device memory of this process.
     enum class Reach : std::uint8_t { untried, works, refused };
+    /// How other processes can map the memory.
+    enum class Export : std::uint8_t { no, ipc, descriptors };
     /// What the user allows on the node.
     enum class Allowed : std::uint8_t { all, direct, ring };
 
@@ -57,12 +59,12 @@ struct SendFacts {
     std::size_t bytes = 0;  ///< of data
 
     gpu::MemoryKind memory = gpu::MemoryKind::host;
-    bool served = false;      ///< memory that the MPI must not be given: device or managed memory, or a mixture
-    bool mixed = false;       ///< blocks in different kinds of memory
-    bool exportable = false;  ///< other processes can map it
-    bool gaps = false;        ///< the data is not one run of bytes
-    bool gaps_move = false;   ///< GPUs move a datatype with such gaps
-    std::size_t block = 0;    ///< bytes of each of the equal blocks between the gaps; 0: no such form
+    bool served = false;  ///< memory that the MPI must not be given: device or managed memory, or a mixture
+    bool mixed = false;   ///< blocks in different kinds of memory
+    Export exported_by = Export::no;
+    bool gaps = false;       ///< the data is not one run of bytes
+    bool gaps_move = false;  ///< GPUs move a datatype with such gaps
+    std::size_t block = 0;   ///< bytes of each of the equal blocks between the gaps; 0: no such form
     bool as_long_as_rts = false;
     bool packable = true;  ///< the layer knows the datatype
 

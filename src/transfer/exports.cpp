@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <list>
 #include <map>
@@ -39,33 +41,44 @@ std::size_t export_capacity(const std::size_t bytes) noexcept {
 
 // ---- the program's allocations --------------------------------------------------------------------------------------
 
+/// What one handle stands for: an allocation, or mappings side by side.
+struct Extent {
+    std::uintptr_t base = 0;
+    std::size_t size = 0;
+    bool operator==(const Extent&) const = default;
+    struct Hash {
+        std::size_t operator()(const Extent& extent) const noexcept {
+            return std::hash<std::uintptr_t>()(extent.base) ^ std::hash<std::size_t>()(extent.size);
+        }
+    };
+};
+
 struct Exports::State {
     struct Export {
-        std::uintptr_t base = 0;
+        Extent extent;
         std::uint64_t id = 0;
-        std::size_t size = 0;
+        bool by_descriptors = false;
+        int device = -1;
         gpu::Status status;
         gpu::IpcMemoryHandle handle;
-        /// Distance of the allocation's first byte from the address that the other process gets when it opens the
-        /// handle.
+        /// Distance of the extent's first byte from the address that the other process gets when it opens the handle.
         std::size_t offset = 0;
 
-        [[nodiscard]] bool answers(const gpu::PointerInfo& info) const noexcept {
-            return base == info.base && id == info.id && size == info.size;
-        }
-        gpu::Status write(const void* pointer, const gpu::PointerInfo& info, Location& location) const noexcept {
+        gpu::Status write(const void* pointer, Location& location) const noexcept {
             if (!status.ok()) {
                 return status;
             }
             location.kind = Location::Kind::device;
-            location.device = info.device;
+            location.device = device;
+            location.by_descriptors = by_descriptors ? 1 : 0;
             location.allocation_id = id;
             // A runtime may export more than the allocation (a block that the allocation shares with others). The other
             // process's mapping then begins before the allocation, and receivers count from there.
-            location.allocation_bytes = offset + size;
-            location.offset = offset + (reinterpret_cast<std::uintptr_t>(pointer) - base);
-            // Several allocations of such a block may be exported, and must not displace each other.
-            location.address = offset == 0 ? base : 0;
+            location.allocation_bytes = offset + extent.size;
+            location.offset = offset + (reinterpret_cast<std::uintptr_t>(pointer) - extent.base);
+            // Several allocations of such a block may be exported, and must not displace each other. Neither must
+            // extents that have mappings in common.
+            location.address = offset == 0 && !by_descriptors ? extent.base : 0;
             location.chunk_bytes = 0;
             static_assert(sizeof(handle.bytes) == sizeof(location.handle));
             std::memcpy(location.handle.data(), handle.bytes, sizeof handle.bytes);
@@ -74,22 +87,28 @@ struct Exports::State {
     };
     using List = std::list<Export>;
 
-    explicit State(gpu::Runtime& gpu_runtime) : runtime(gpu_runtime) {}
+    State(gpu::Runtime& gpu_runtime, const std::size_t most_idle) : runtime(gpu_runtime), idle_bytes(most_idle) {}
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State() {
+        for (const Export& each : entries) {
+            end(each);
+        }
+    }
 
-    /// The answer for this allocation if it is known, else null. Call it with the lock.
-    const Export* find(const gpu::PointerInfo& info) {
-        if (!entries.empty() && entries.front().answers(info)) {
-            return &entries.front();
+    /// The answer for this memory if it is known, else null. Holds its handle. Call it with the lock.
+    const Export* find(const Extent& extent, const std::uint64_t id) {
+        List::iterator entry = entries.begin();
+        if (entries.empty() || entry->extent != extent) {
+            const auto found = by_extent.find(extent);
+            if (found == by_extent.end()) {
+                return nullptr;
+            }
+            entry = found->second;
         }
-        const auto found = by_base.find(info.base);
-        if (found == by_base.end()) {
-            return nullptr;
-        }
-        const List::iterator entry = found->second;
-        if (!entry->answers(info)) {
-            // Another allocation has taken the address, so nobody will ask for the old one again.
-            entries.erase(entry);
-            by_base.erase(found);
+        if (entry->id != id || (entry->by_descriptors && entry->status.ok() && !runtime.hold_export(entry->handle))) {
+            // Other memory has taken the addresses, so nobody will ask for the old one again. Or the handle is over.
+            forget(entry);
             return nullptr;
         }
         entries.splice(entries.begin(), entries, entry);
@@ -98,33 +117,62 @@ struct Exports::State {
 
     void remember(const Export& answer) {
         const std::lock_guard lock(mutex);
-        const auto [place, is_new] = by_base.try_emplace(answer.base);
-        if (!is_new) {
-            // Another thread asked at the same time.
-            *place->second = answer;
-            return;
+        if (by_extent.contains(answer.extent)) {
+            return;  // another thread asked at the same time; both handles are in use
         }
+        entries.push_front(answer);
         try {
-            entries.push_front(answer);
+            by_extent.emplace(answer.extent, entries.begin());
         } catch (...) {
-            by_base.erase(place);
+            entries.pop_front();
             throw;
         }
-        place->second = entries.begin();
         if (entries.size() > kRememberedExports) {
-            by_base.erase(entries.back().base);
-            entries.pop_back();
+            forget(std::prev(entries.end()));
         }
     }
 
+    void forget(const List::iterator entry) noexcept {
+        end(*entry);
+        by_extent.erase(entry->extent);
+        entries.erase(entry);
+    }
+
+    void end(const Export& each) noexcept {
+        if (each.by_descriptors && each.status.ok()) {
+            runtime.end_export(each.handle);
+        }
+    }
+
+    /// Describes the memory of that extent. `ask` asks the runtime for the handle, and for its offset.
+    template <class Ask>
+    Export answer_for(Export answer, const Ask& ask) {
+        if (answer.id != 0) {
+            const std::lock_guard lock(mutex);
+            if (const Export* const known = find(answer.extent, answer.id)) {
+                return *known;
+            }
+        }
+        answer.status = ask(answer);
+        if (answer.id != 0 && answer.status.code != gpu::kBusy) {
+            try {
+                remember(answer);
+            } catch (const std::bad_alloc&) {
+                // The next call asks the runtime again.
+            }
+        }
+        return answer;
+    }
+
     gpu::Runtime& runtime;
+    const std::size_t idle_bytes;
     std::mutex mutex;
     List entries;  ///< most recently used first
-    /// One entry for each address: an allocation at the same address ends the one before it.
-    std::unordered_map<std::uintptr_t, List::iterator> by_base;
+    std::unordered_map<Extent, List::iterator, Extent::Hash> by_extent;
 };
 
-Exports::Exports(gpu::Runtime& runtime) : _state(std::make_unique<State>(runtime)) {}
+Exports::Exports(gpu::Runtime& runtime, const std::size_t idle_bytes)
+    : _state(std::make_unique<State>(runtime, idle_bytes)) {}
 
 Exports::~Exports() = default;
 
@@ -132,27 +180,46 @@ gpu::Status Exports::describe(const void* pointer, const gpu::PointerInfo& info,
     if (!info.ipc_capable) {
         return {gpu::kUnsupported, "ipc_export", "memory of this kind cannot be exported to other processes"};
     }
-    if (info.id != 0) {
-        const std::lock_guard lock(_state->mutex);
-        if (const State::Export* const known = _state->find(info)) {
-            return known->write(pointer, info, location);
-        }
-    }
-    State::Export answer;
-    answer.base = info.base;
-    answer.id = info.id;
-    answer.size = info.size;
+    State::Export asked;
+    asked.extent = {info.base, info.size};
+    asked.id = info.id;
+    asked.device = info.device;
     // The handle stands for the whole allocation, and versions of HIP treat an interior pointer's offset differently.
     // So we export the base, and describe the pointer's place in it ourselves.
-    answer.status = _state->runtime.ipc_export(reinterpret_cast<const void*>(info.base), answer.handle, answer.offset);
-    if (info.id != 0) {
-        try {
-            _state->remember(answer);
-        } catch (const std::bad_alloc&) {
-            // The next call asks the runtime again.
+    return _state
+        ->answer_for(asked,
+                     [&](State::Export& made) {
+                         const auto* const base = reinterpret_cast<const void*>(info.base);
+                         return _state->runtime.ipc_export(base, made.handle, made.offset);
+                     })
+        .write(pointer, location);
+}
+
+gpu::Status Exports::describe(const void* pointer, const std::size_t bytes, const gpu::PointerInfo& info,
+                              Location& location, std::unique_ptr<Hold>& hold) {
+    hold.reset();
+    if (info.ipc_capable || !info.descriptor_capable) {
+        return describe(pointer, info, location);
+    }
+    gpu::MappedRun run;
+    if (const gpu::Status status = _state->runtime.find_run(info.device, pointer, bytes, run); !status.ok()) {
+        return status;
+    }
+    State::Export asked;
+    asked.extent = {run.base, run.size};
+    asked.id = run.id;
+    asked.device = info.device;
+    asked.by_descriptors = true;
+    const State::Export answer = _state->answer_for(
+        asked, [&](State::Export& made) { return _state->runtime.export_run(info.device, run, made.handle); });
+    if (answer.status.ok()) {
+        hold.reset(new (std::nothrow) Hold(_state->runtime, answer.handle, _state->idle_bytes));
+        if (hold == nullptr) {
+            _state->runtime.release_export(answer.handle, _state->idle_bytes);
+            return {gpu::kUnsupported, "export_run", "out of host memory"};
         }
     }
-    return answer.write(pointer, info, location);
+    return answer.write(pointer, location);
 }
 
 // ---- the layer's own blocks -----------------------------------------------------------------------------------------

@@ -13,19 +13,41 @@
 
 namespace awaken::transfer {
 
-/// IPC handles of the program's allocations. Asking the runtime costs microseconds, so this class keeps handles by the
-/// allocation's identity, within a bound. It asks about memory without an identity (some HIP versions) each time.
-/// Thread-safe.
+/// Handles of the program's memory. Asking the runtime costs microseconds, so this class keeps handles by the memory's
+/// identity, within a bound. It asks about memory without an identity (some HIP versions) each time.
+///
+/// Legacy IPC exports whole allocations. Of virtual-memory-managed memory, file descriptors export the mappings that
+/// hold the bytes in question. Thread-safe.
 class Exports {
   public:
-    explicit Exports(gpu::Runtime& runtime);
+    /// @param idle_bytes  the most memory that descriptors keep from being freed while no message needs them
+    explicit Exports(gpu::Runtime& runtime, std::size_t idle_bytes = std::size_t{1} << 30);
     ~Exports();
     Exports(const Exports&) = delete;
     Exports& operator=(const Exports&) = delete;
 
-    /// Describes the memory at `pointer`. Not ok when the memory cannot be exported; the class remembers that for the
+    /// Keeps others able to map what a Location with descriptors describes. Must not outlive the runtime.
+    class Hold {
+      public:
+        Hold(gpu::Runtime& runtime, const gpu::IpcMemoryHandle& handle, const std::size_t idle_bytes) noexcept
+            : _runtime(runtime), _handle(handle), _idle_bytes(idle_bytes) {}
+        ~Hold() { _runtime.release_export(_handle, _idle_bytes); }
+        Hold(const Hold&) = delete;
+        Hold& operator=(const Hold&) = delete;
+
+      private:
+        gpu::Runtime& _runtime;
+        const gpu::IpcMemoryHandle _handle;
+        const std::size_t _idle_bytes;
+    };
+
+    /// Describes the allocation at `pointer`. Not ok when legacy IPC cannot export it; the class remembers that for the
     /// allocation.
     [[nodiscard]] gpu::Status describe(const void* pointer, const gpu::PointerInfo& info, Location& location);
+    /// The same for `bytes` bytes, which descriptors may export. Then the location holds as long as `hold`, which is
+    /// null otherwise.
+    [[nodiscard]] gpu::Status describe(const void* pointer, std::size_t bytes, const gpu::PointerInfo& info,
+                                       Location& location, std::unique_ptr<Hold>& hold);
 
   private:
     struct State;

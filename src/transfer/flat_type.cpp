@@ -49,6 +49,14 @@ std::int64_t Strided::bytes() const noexcept {
     return total;
 }
 
+std::int64_t Strided::end() const noexcept {
+    std::int64_t end = offset + width;
+    for (std::size_t i = 0; i < kLoops; ++i) {
+        end += std::max<std::int64_t>(strides[i], 0) * (counts[i] - 1);
+    }
+    return end;
+}
+
 std::optional<Strided> strided_form(const Layout& layout, const std::int64_t count) {
     if (layout.size() == 0 || count <= 0) {
         return std::nullopt;

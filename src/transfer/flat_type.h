@@ -28,6 +28,8 @@ struct Strided {
     std::array<std::int64_t, kLoops> strides{};
 
     [[nodiscard]] std::int64_t bytes() const noexcept;
+    /// Where the highest block ends, from the buffer's address.
+    [[nodiscard]] std::int64_t end() const noexcept;
     /// Calls visit(StridedBlock, position) for rows that hold the positions [begin, end), in order. One call covers
     /// whole rows of the innermost loop together. A row of which only a part is wanted gets a call of its own.
     template <typename Visit>

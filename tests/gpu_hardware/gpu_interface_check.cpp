@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "../ranks/gpu_memory.h"
 #include "gpu/gpu.h"
 #include "gpu/kernels/texts.h"
 
@@ -184,6 +185,7 @@ class Checks {
         program_memory();
         current_device();
         sharing();
+        sharing_by_descriptors();
         peers();
         kernels();
         busy_device();
@@ -594,21 +596,8 @@ class Checks {
         _table.check("this thread's stays as it was", _gpu.current_device(device).ok() && device == kDevice);
     }
 
-    void sharing() {
-        _table.section("Sharing between processes");
-        gpu::IpcMemoryHandle handle;
-        std::size_t offset = 0;
-        const std::size_t at = 4321;
-        const gpu::Status exported = _gpu.ipc_export(shifted(_device, at), handle, offset);
-        if (!_table.check("ipc_export of an interior pointer gives its offset", exported.ok() && offset == at,
-                          exported.message())) {
-            return;
-        }
-        void* base = nullptr;
-        const gpu::Status own = _gpu.ipc_open(handle, kDevice, base);
-        _table.check("ipc_open in the exporting process fails", !own.ok() && base == nullptr, own.message());
-
-        static_cast<void>(upload(_device, pattern(1, kBytes)));
+    /// Another process opens the handle, and finds pattern(1) at the offset. It writes pattern(3) there.
+    bool another_process_uses(const gpu::IpcMemoryHandle& handle, const std::size_t offset) {
         std::string hex;
         for (const unsigned char byte : handle.bytes) {
             char digits[3];
@@ -626,10 +615,27 @@ class Checks {
                              nullptr};
         pid_t child = 0;
         int status = -1;
-        const bool ran = posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments, environ) == 0 &&
-                         waitpid(child, &status, 0) == child;
+        return posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments, environ) == 0 &&
+               waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+
+    void sharing() {
+        _table.section("Sharing between processes");
+        gpu::IpcMemoryHandle handle;
+        std::size_t offset = 0;
+        const std::size_t at = 4321;
+        const gpu::Status exported = _gpu.ipc_export(shifted(_device, at), handle, offset);
+        if (!_table.check("ipc_export of an interior pointer gives its offset", exported.ok() && offset == at,
+                          exported.message())) {
+            return;
+        }
+        void* base = nullptr;
+        const gpu::Status own = _gpu.ipc_open(handle, kDevice, base);
+        _table.check("ipc_open in the exporting process fails", !own.ok() && base == nullptr, own.message());
+
+        static_cast<void>(upload(_device, pattern(1, kBytes)));
         _table.check("another process opens it, reads the right bytes, writes and closes it",
-                     ran && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+                     another_process_uses(handle, offset));
         _table.check("what it wrote is here", download(shifted(_device, at), 1000) == pattern(3, 1000));
 
         void* small[2] = {};
@@ -648,6 +654,53 @@ class Checks {
         int on_host = 0;
         const gpu::Status refused = _gpu.ipc_export(&on_host, handle, offset);
         _table.check("ipc_export refuses host memory", !refused.ok(), refused.message());
+    }
+
+    /// Two mappings at reserved addresses, whose border lies in the middle of the bytes.
+    void sharing_by_descriptors() {
+        _table.section("Sharing memory that is mapped at reserved addresses");
+        if (_gpu.vendor() != gpu::Vendor::cuda) {
+            _table.skip("sharing by descriptors", "CUDA only");
+            return;
+        }
+        constexpr std::size_t kLength = 1000;
+        const auto program = ranks::Gpu::open("cuda");
+        program->use_device(kDevice);
+        void* const memory = program->allocate(ranks::Kind::mapped, kLength);
+        const gpu::PointerInfo info = classify(memory);
+        _table.check("descriptors export it, legacy IPC does not", info.descriptor_capable && !info.ipc_capable,
+                     describe(info));
+        gpu::MappedRun run;
+        const gpu::Status found = _gpu.find_run(kDevice, memory, kLength, run);
+        const auto address = reinterpret_cast<std::uintptr_t>(memory);
+        const std::size_t offset = address - run.base;
+        _table.check("its mappings are found", found.ok() && run.id != 0 && offset + kLength <= run.size,
+                     found.message());
+        gpu::MappedRun first;
+        _table.check("those of the first bytes alone are fewer", _gpu.find_run(kDevice, memory, 1, first).ok() &&
+                                                                     first.base == run.base && first.size < run.size &&
+                                                                     first.id != run.id);
+        gpu::MappedRun beyond;
+        _table.check("bytes that are not mapped are refused",
+                     !_gpu.find_run(kDevice, memory, 2 * run.size, beyond).ok() && beyond.size == 0);
+        gpu::IpcMemoryHandle handle;
+        const gpu::Status exported = _gpu.export_run(kDevice, run, handle);
+        if (!_table.check("export_run", exported.ok() && _gpu.hold_export(handle), exported.message())) {
+            return;
+        }
+        static_cast<void>(upload(memory, pattern(1, kLength, offset)));
+        _table.check("another process maps it, reads the right bytes, writes and unmaps it",
+                     another_process_uses(handle, offset));
+        _table.check("what it wrote is here", download(memory, kLength) == pattern(3, kLength));
+        _gpu.end_export(handle);
+        _table.check("a handle that was ended is not held again", !_gpu.hold_export(handle));
+        _gpu.release_export(handle, kLength);
+        _gpu.release_export(handle, kLength);
+        void* base = nullptr;
+        const gpu::Status over = _gpu.ipc_open(handle, kDevice, base);
+        _table.check("a handle that was ended opens nothing", over.code == gpu::kExpired && base == nullptr,
+                     over.message());
+        program->free(ranks::Kind::mapped, memory);
     }
 
     void peers() {

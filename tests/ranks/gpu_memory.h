@@ -13,16 +13,23 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace ranks {
 
 /// Kinds of buffers that the tests mix. `interior` is device memory whose pointer does not start its allocation.
-enum class Kind { host, device, managed, pinned, registered, pool, interior };
-inline constexpr int kKinds = 7;
+/// `mapped` is physical memory at reserved addresses (cuMemMap), in two pieces whose border lies within the buffer.
+enum class Kind { host, device, managed, pinned, registered, pool, interior, mapped };
+inline constexpr int kKinds = 8;
+/// Memory that windows show only by way of copies.
+constexpr bool is_shadowed(Kind kind) {
+    return kind == Kind::pool || kind == Kind::mapped;
+}
 
 inline const char* to_string(Kind kind) {
     switch (kind) {
@@ -40,6 +47,8 @@ inline const char* to_string(Kind kind) {
             return "pool";
         case Kind::interior:
             return "interior";
+        case Kind::mapped:
+            return "mapped";
     }
     return "unknown";
 }
@@ -56,7 +65,7 @@ class Gpu {
     [[nodiscard]] virtual bool present() const { return true; }
     [[nodiscard]] virtual int device_count() = 0;
     virtual void use_device(int device) = 0;
-    /// Any kind; `interior` is allocated like `device`.
+    /// Any kind; `interior` is allocated like `device`, and with HIP so is `mapped`.
     virtual void* allocate(Kind kind, std::size_t bytes) = 0;
     virtual void free(Kind kind, void* pointer) = 0;
     /// Complete on return.
@@ -222,6 +231,13 @@ class CudaGpu : public Gpu {
         _library.find(_destroy_stream, "cuStreamDestroy_v2");
         _library.find(_finish_stream, "cuStreamSynchronize");
         _library.find(_call_host, "cuLaunchHostFunc");
+        _library.find(_reserve, "cuMemAddressReserve");
+        _library.find(_free_addresses, "cuMemAddressFree");
+        _library.find(_create, "cuMemCreate");
+        _library.find(_release, "cuMemRelease");
+        _library.find(_map, "cuMemMap");
+        _library.find(_unmap, "cuMemUnmap");
+        _library.find(_set_access, "cuMemSetAccess");
         check(_init(0), "cuInit");
         check(_count(&_devices), "cuDeviceGetCount");
     }
@@ -249,6 +265,8 @@ class CudaGpu : public Gpu {
                 check(_alloc_async(&device, bytes, nullptr), "cuMemAllocAsync");
                 check(_synchronize(), "cuCtxSynchronize");
                 break;
+            case Kind::mapped:
+                return map(bytes);
             case Kind::pinned:
                 check(_host_alloc(&host, bytes, 0), "cuMemHostAlloc");
                 return host;
@@ -273,6 +291,9 @@ class CudaGpu : public Gpu {
             case Kind::pool:
                 check(_free_async(device, nullptr), "cuMemFreeAsync");
                 check(_synchronize(), "cuCtxSynchronize");
+                break;
+            case Kind::mapped:
+                unmap(device);
                 break;
             case Kind::pinned:
                 check(_host_free(pointer), "cuMemFreeHost");
@@ -340,6 +361,60 @@ class CudaGpu : public Gpu {
             throw std::runtime_error(std::string(call) + " failed with code " + std::to_string(code));
         }
     }
+
+    /// CUmemAllocationProp and CUmemAccessDesc.
+    struct Properties {
+        int type = 1;          // pinned, which means "stays where it is"
+        int handle_types = 1;  // may be exported by file descriptors
+        int location_type = 1;
+        int device;
+        void* security = nullptr;
+        unsigned char flags[8] = {};
+    };
+    struct Access {
+        int location_type = 1;
+        int device;
+        int flags = 3;  // read and write
+    };
+
+    /// Two pieces of the same size, whose border lies in the middle of the buffer.
+    void* map(std::size_t bytes) {
+        const std::size_t half = (bytes / 2 + kAlignment - 1) / kAlignment * kAlignment;
+        const std::size_t piece = (half / kGranularity + 1) * kGranularity;
+        const int device = _device;
+        const Properties properties{.device = device};
+        const Access access{.device = device};
+        std::uint64_t base = 0;
+        check(_reserve(&base, 2 * piece, 0, 0, 0), "cuMemAddressReserve");
+        for (const std::uint64_t at : {base, base + piece}) {
+            unsigned long long handle = 0;
+            check(_create(&handle, piece, &properties, 0), "cuMemCreate");
+            check(_map(at, piece, 0, handle, 0), "cuMemMap");
+            check(_release(handle), "cuMemRelease");
+        }
+        check(_set_access(base, 2 * piece, &access, 1), "cuMemSetAccess");
+        const std::uint64_t buffer = base + piece - half;
+        const std::lock_guard lock(_mapped_mutex);
+        _mapped[buffer] = {base, piece};
+        return reinterpret_cast<void*>(buffer);
+    }
+    void unmap(std::uint64_t buffer) {
+        std::pair<std::uint64_t, std::size_t> pieces;
+        {
+            const std::lock_guard lock(_mapped_mutex);
+            pieces = _mapped.at(buffer);
+            _mapped.erase(buffer);
+        }
+        const auto [base, piece] = pieces;
+        check(_synchronize(), "cuCtxSynchronize");  // work of the program may use the memory
+        check(_unmap(base, piece), "cuMemUnmap");
+        check(_unmap(base + piece, piece), "cuMemUnmap");
+        check(_free_addresses(base, 2 * piece), "cuMemAddressFree");
+    }
+
+    static constexpr std::size_t kGranularity = std::size_t{2} << 20, kAlignment = 256;
+    std::mutex _mapped_mutex;
+    std::map<std::uint64_t, std::pair<std::uint64_t, std::size_t>> _mapped;  ///< buffers: first piece, bytes of each
     Library _library;
     int _devices = 0;
     std::atomic<int> _device{0};  // several threads may make the device current
@@ -363,6 +438,13 @@ class CudaGpu : public Gpu {
     int (*_to_host)(void*, std::uint64_t, std::size_t) = nullptr;
     int (*_on_device)(std::uint64_t, std::uint64_t, std::size_t) = nullptr;
     int (*_memset)(std::uint64_t, unsigned char, std::size_t) = nullptr;
+    int (*_reserve)(std::uint64_t*, std::size_t, std::size_t, std::uint64_t, unsigned long long) = nullptr;
+    int (*_free_addresses)(std::uint64_t, std::size_t) = nullptr;
+    int (*_create)(unsigned long long*, std::size_t, const Properties*, unsigned long long) = nullptr;
+    int (*_release)(unsigned long long) = nullptr;
+    int (*_map)(std::uint64_t, std::size_t, std::size_t, unsigned long long, unsigned long long) = nullptr;
+    int (*_unmap)(std::uint64_t, std::size_t) = nullptr;
+    int (*_set_access)(std::uint64_t, std::size_t, const Access*, std::size_t) = nullptr;
     static constexpr unsigned kNonBlocking = 1;
     int (*_create_stream)(void**, unsigned) = nullptr;
     int (*_destroy_stream)(void*) = nullptr;
@@ -405,6 +487,7 @@ class HipGpu : public Gpu {
                 return host_memory(bytes);
             case Kind::device:
             case Kind::interior:
+            case Kind::mapped:
                 check(_malloc(&pointer, bytes), "hipMalloc");
                 break;
             case Kind::managed:
@@ -432,6 +515,7 @@ class HipGpu : public Gpu {
             case Kind::device:
             case Kind::interior:
             case Kind::managed:
+            case Kind::mapped:
                 check(_free(pointer), "hipFree");
                 break;
             case Kind::pool:

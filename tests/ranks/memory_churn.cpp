@@ -332,8 +332,9 @@ void most_of_the_card(Run& run) {
     const std::size_t bytes = card_bytes / 10 * 8;
     constexpr int kPart = 900000;
     for (int round = 0; round < 20; ++round) {
-        // Device memory on both sides, whatever the mix says, and by turns from the pool, where freed memory may stay.
-        const Kind kind = round % 4 == 3 ? Kind::pool : Kind::device;
+        // Device memory on both sides, whatever the mix says, and by turns from the pool, where freed memory may
+        // stay, or mapped at addresses that other memory had.
+        const Kind kind = round % 4 == 3 ? Kind::pool : round % 4 == 1 ? Kind::mapped : Kind::device;
         auto* const buffer = static_cast<std::byte*>(run.gpu().allocate(kind, bytes));
         const std::vector<std::byte> expected = content(kPart, round);
         std::byte* const middle = buffer + bytes / 2;

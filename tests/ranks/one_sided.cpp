@@ -33,10 +33,10 @@ std::byte* window_memory(Run& run, std::size_t bytes) {
     return run.input(bytes);
 }
 
-/// Memory that IPC exports, which that of pools is not.
+/// Memory that IPC exports.
 std::byte* exported_memory(Run& run, std::size_t bytes) {
     const Kind kind = run.draw_kind();
-    return run.input_of(kind == Kind::pool ? Kind::device : kind, bytes);
+    return run.input_of(is_shadowed(kind) ? Kind::device : kind, bytes);
 }
 
 /// A window that is freed at the end of its scope.
@@ -447,11 +447,11 @@ void accumulate_after_an_empty_block(Run& run) {
     run.store(memory, halves.data(), sizeof halves);
     run.store(numbers, halves.data(), sizeof halves);
     const Win window(run, memory, 3 * sizeof(double), sizeof(double));
-    bool ours = !run.reference() && run.gpu().present() && !shadows;
-#ifndef OPEN_MPI
-    ours = true;
+#ifdef OPEN_MPI
+    const bool ours = !run.reference() && run.gpu().present() && !shadows;  // Open MPI takes no such type itself
+#else
+    const bool ours = true;
 #endif
-    // Open MPI takes no such type itself.
     const MPI_Datatype there = ours ? static_cast<MPI_Datatype>(after_nothing) : MPI_DOUBLE;
     {
         const Epoch epoch(run, window, Sync::fence, ring.next);
@@ -856,8 +856,8 @@ void attributes(Run& run) {
     if (!run.reference() && run.gpu().present() && found != 0) {
         // Whether some member's memory is reached through a shadow.
         const Kind kind = run.kind_of(memory);
-        const bool device = kind == Kind::device || kind == Kind::interior || kind == Kind::pool;
-        int shadowed = kind == Kind::pool || (shadows && device) ? 1 : 0;
+        const bool device = kind == Kind::device || kind == Kind::interior || is_shadowed(kind);
+        int shadowed = is_shadowed(kind) || (shadows && device) ? 1 : 0;
         if (!strangers) {
             OK(MPI_Allreduce(MPI_IN_PLACE, &shadowed, 1, MPI_INT, MPI_MAX, run.comm));
         }
@@ -1124,7 +1124,7 @@ void stores_and_sync(Run& run) {
     const Ring ring(run);
     auto* memory = reinterpret_cast<long long*>(window_memory(run, 4096));
     const Kind kind = run.kind_of(memory);
-    const bool is_device = kind == Kind::device || kind == Kind::interior || kind == Kind::pool;
+    const bool is_device = kind == Kind::device || kind == Kind::interior || is_shadowed(kind);
     auto* one = run.values<long long>(1);
     auto* result = reinterpret_cast<long long*>(run.transient(8));
     const std::array<long long, 2> zeros{};

@@ -180,7 +180,12 @@ class Program {
     std::size_t allocate(std::size_t bytes) {
         const std::uint64_t draw =
             combine(combine(_seed, 77), combine(static_cast<std::uint64_t>(_rank), _memory.size()));
-        const Kind kind = _options.host || !_gpu.present() ? Kind::host : static_cast<Kind>(draw % kKinds);
+        // The kinds that a seed had before there was mapped memory stay, so that old seeds give the same programs.
+        constexpr std::uint64_t kFormerKinds = kKinds - 1;
+        Kind kind = _options.host || !_gpu.present() ? Kind::host : static_cast<Kind>(draw % kFormerKinds);
+        if (kind == Kind::pool && draw / kFormerKinds % 2 == 0) {
+            kind = Kind::mapped;
+        }
         Memory memory{std::make_unique<Buffer>(_gpu, kind, bytes), false};
         std::vector<std::byte> image(bytes);
         fill_random(image.data(), bytes, draw);

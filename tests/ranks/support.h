@@ -268,6 +268,7 @@ inline std::vector<Mix> all_mixes(std::uint64_t seed) {
         {"odd-ranks-interior", [](int rank, int) { return rank % 2 == 1 ? Kind::interior : Kind::host; }},
         {"managed", [](int, int) { return Kind::managed; }},
         {"pool", [](int, int) { return Kind::pool; }},
+        {"mapped", [](int, int) { return Kind::mapped; }},
         {"even-buffers-device", [](int, int index) { return index % 2 == 0 ? Kind::device : Kind::host; }},
         {"odd-buffers-device", [](int, int index) { return index % 2 == 1 ? Kind::device : Kind::pinned; }},
     };

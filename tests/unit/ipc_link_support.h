@@ -421,7 +421,8 @@ inline std::shared_ptr<RendezvousSend> offer(Link& link, const int peer, std::by
     facts.bytes = bytes;
     facts.memory = info.kind;
     facts.served = !info.host_accessible();
-    facts.exportable = info.ipc_capable;
+    using Export = protocol::SendFacts::Export;
+    facts.exported_by = info.ipc_capable ? Export::ipc : Export::no;
     link.describe(peer, facts);
     facts.wants_from_host = true;
     const protocol::SendPaths paths = protocol::choose_send_paths(facts, link.tuning());

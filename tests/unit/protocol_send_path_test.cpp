@@ -16,6 +16,7 @@ using Mode = SendFacts::Mode;
 using Receiver = SendFacts::Receiver;
 using Reach = SendFacts::Reach;
 using Allowed = SendFacts::Allowed;
+using Export = SendFacts::Export;
 using gpu::MemoryKind;
 using Paths = std::vector<SendPath>;
 using enum SendPath;
@@ -36,7 +37,8 @@ Facts device_memory() {
     Facts facts;
     facts.bytes = kMiB;
     facts.memory = MemoryKind::device;
-    facts.served = facts.exportable = true;
+    facts.served = true;
+    facts.exported_by = Export::ipc;
     facts.receiver = Receiver::on_node;
     facts.reach = Reach::works;
     return facts;
@@ -75,11 +77,14 @@ TEST(SendPath, DeviceMemoryOnTheNode) {
                [](Facts& f) { f.reach = Reach::untried; },
                {pull, ring, staged}},
               {"it cannot be read", [](Facts& f) { f.reach = Reach::refused; }, {ring, staged}},
-              {"it cannot be exported", [](Facts& f) { f.exportable = false; }, {exported, ring, staged}},
+              {"descriptors export it",
+               [](Facts& f) { f.exported_by = Export::descriptors; },
+               {pull, exported, ring, staged}},
+              {"it cannot be exported", [](Facts& f) { f.exported_by = Export::no; }, {exported, ring, staged}},
               {"managed memory",
                [](Facts& f) {
                    f.memory = MemoryKind::managed;
-                   f.exportable = false;
+                   f.exported_by = Export::no;
                },
                {exported, ring, staged}},
               {"only direct paths", [](Facts& f) { f.allowed = Allowed::direct; }, {pull, exported, staged}},
@@ -196,7 +201,8 @@ TEST(SendPath, AnMpiThatTakesDeviceMemory) {
                      {"one run of bytes", [](Facts&) {}, {native, staged}},
                      {"with gaps", [](Facts& f) { f.gaps = true; }, {staged}},
                      {"managed", [](Facts& f) { f.memory = MemoryKind::managed; }, {staged}},
-                     {"from a pool", [](Facts& f) { f.exportable = false; }, {staged}},
+                     {"from a pool", [](Facts& f) { f.exported_by = Export::no; }, {staged}},
+                     {"mapped at reserved addresses", [](Facts& f) { f.exported_by = Export::descriptors; }, {staged}},
                      {"mixed", [](Facts& f) { f.mixed = true; }, {staged}},
                      {"the MPI's CPU copies it", [](Facts& f) { f.mode = Mode::plain; }, {staged}},
                      {"the program overwrites it", [](Facts& f) { f.mode = Mode::detached; }, {staged}},
@@ -234,7 +240,7 @@ TEST(SendPath, MessagesAsLongAsAnRts) {
 TEST(SendPath, ThereIsAlwaysALastPathThatNeedsNothing) {
     // Every combination of what can be combined: a message is never left without a path, none is named twice, and paths
     // through the MPI come last.
-    for (unsigned bits = 0; bits < 1U << 11; ++bits) {
+    for (unsigned bits = 0; bits < 1U << 12; ++bits) {
         for (const Mode mode : {Mode::plain, Mode::offered, Mode::detached}) {
             for (const Receiver receiver :
                  {Receiver::unknown, Receiver::itself, Receiver::on_node, Receiver::on_other_node}) {
@@ -251,7 +257,7 @@ TEST(SendPath, ThereIsAlwaysALastPathThatNeedsNothing) {
                         facts.bytes = bit(0) ? 65 : kMiB;
                         facts.as_long_as_rts = bit(0);
                         facts.mixed = bit(1);
-                        facts.exportable = bit(2);
+                        facts.exported_by = !bit(2) ? Export::no : bit(11) ? Export::ipc : Export::descriptors;
                         facts.gaps = bit(3);
                         facts.gaps_move = bit(4);
                         facts.block = bit(5) ? 64 : 0;

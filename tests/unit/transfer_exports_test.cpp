@@ -14,6 +14,8 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -58,6 +60,41 @@ class ExportingGpu final : public test::ForwardingGpu {
         for (std::size_t i = 0; anonymous && i < pointers.size(); ++i) {
             infos[i].id = 0;
         }
+    }
+
+    // Mappings of kMapping bytes, each with an identity of its own.
+    static constexpr std::size_t kMapping = 4096;
+    std::map<std::uintptr_t, std::uint64_t> remapped;  ///< mappings that were made anew, with their identities
+    std::set<std::uint64_t> open;                      ///< numbers of the handles that are not over
+    std::uint64_t handles = 0;
+    int holds = 0;
+
+    gpu::Status find_run(int, const void* pointer, const std::size_t bytes, gpu::MappedRun& run) noexcept override {
+        const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+        run.base = address / kMapping * kMapping;
+        run.size = (address + bytes + kMapping - 1) / kMapping * kMapping - run.base;
+        run.id = 0;
+        for (std::uintptr_t at = run.base; at < run.base + run.size; at += kMapping) {
+            run.id = run.id * 31 + (remapped.contains(at) ? remapped[at] : at);
+        }
+        return {};
+    }
+    gpu::Status export_run(int, const gpu::MappedRun&, gpu::IpcMemoryHandle& handle) noexcept override {
+        ++exports;
+        ++holds;
+        open.insert(++handles);
+        std::memcpy(handle.bytes, &handles, sizeof handles);
+        return {};
+    }
+    bool hold_export(const gpu::IpcMemoryHandle& handle) noexcept override {
+        return open.contains(number_of(handle)) && ++holds > 0;
+    }
+    void release_export(const gpu::IpcMemoryHandle&, std::size_t) noexcept override { --holds; }
+    void end_export(const gpu::IpcMemoryHandle& handle) noexcept override { open.erase(number_of(handle)); }
+    static std::uint64_t number_of(const gpu::IpcMemoryHandle& handle) {
+        std::uint64_t number = 0;
+        std::memcpy(&number, handle.bytes, sizeof number);
+        return number;
     }
 
   private:
@@ -153,6 +190,71 @@ TEST_F(ExportsTest, MemoryWithoutAnIdentityIsAskedAboutEachTime) {
     ASSERT_TRUE(describe(memory).ok());
     EXPECT_EQ(location.allocation_id, 0u);
     EXPECT_EQ(gpu.exports, 2);
+}
+
+/// Memory that descriptors export: mappings side by side.
+class MappedExportsTest : public ExportsTest {
+  protected:
+    MappedExportsTest() {
+        info.kind = gpu::MemoryKind::device;
+        info.device = 1;
+        info.descriptor_capable = true;
+    }
+    gpu::Status describe(const std::uintptr_t address, const std::size_t bytes) {
+        return exports->describe(reinterpret_cast<const void*>(address), bytes, info, location, hold);
+    }
+    static constexpr std::uintptr_t kBase = std::uintptr_t{1} << 40;
+    static constexpr std::size_t kMapping = ExportingGpu::kMapping;
+    gpu::PointerInfo info;
+    std::optional<Exports> exports{std::in_place, gpu};
+    std::unique_ptr<Exports::Hold> hold;
+};
+
+TEST_F(MappedExportsTest, TheMappingsThatHoldTheBytesAreExported) {
+    ASSERT_TRUE(describe(kBase + kMapping + 10, 2 * kMapping).ok());
+    EXPECT_EQ(location.kind, Location::Kind::device);
+    EXPECT_EQ(location.device, 1);
+    EXPECT_EQ(location.by_descriptors, 1u);
+    EXPECT_EQ(location.offset, 10u);
+    EXPECT_EQ(location.allocation_bytes, 3 * kMapping);
+    EXPECT_EQ(location.address, 0u) << "overlapping runs must not displace each other";
+    // The same mappings, other bytes of them, and other mappings.
+    const std::uint64_t id = location.allocation_id;
+    ASSERT_TRUE(describe(kBase + kMapping + 90, 2 * kMapping).ok());
+    EXPECT_EQ(location.allocation_id, id);
+    EXPECT_EQ(location.offset, 90u);
+    EXPECT_EQ(gpu.exports, 1);
+    ASSERT_TRUE(describe(kBase + kMapping + 10, 10).ok());
+    EXPECT_NE(location.allocation_id, id);
+    EXPECT_EQ(location.allocation_bytes, kMapping);
+    EXPECT_EQ(gpu.exports, 2);
+    EXPECT_EQ(gpu.open.size(), 2u);
+    EXPECT_EQ(gpu.holds, 1) << "of the last description";
+    hold.reset();
+    EXPECT_EQ(gpu.holds, 0);
+    exports.reset();
+    EXPECT_TRUE(gpu.open.empty()) << "nothing stays open";
+}
+
+TEST_F(MappedExportsTest, AMappingThatWasMadeAnewIsExportedAnewAndTheOldOneClosed) {
+    ASSERT_TRUE(describe(kBase, 3 * kMapping).ok());
+    const Location before = location;
+    gpu.remapped[kBase + 2 * kMapping] = 77;
+    ASSERT_TRUE(describe(kBase, 3 * kMapping).ok());
+    EXPECT_NE(location.allocation_id, before.allocation_id);
+    EXPECT_NE(location.handle, before.handle);
+    EXPECT_EQ(gpu.exports, 2);
+    EXPECT_EQ(gpu.open.size(), 1u);
+}
+
+TEST_F(MappedExportsTest, AHandleThatTheRuntimeHasClosedIsMadeAnew) {
+    ASSERT_TRUE(describe(kBase, 10).ok());
+    const Location before = location;
+    gpu.open.clear();
+    ASSERT_TRUE(describe(kBase, 10).ok());
+    EXPECT_EQ(location.allocation_id, before.allocation_id);
+    EXPECT_NE(location.handle, before.handle);
+    EXPECT_EQ(gpu.open.size(), 1u);
 }
 
 TEST_F(ExportsTest, WhatCannotBeExportedIsToldWithoutAskingTheRuntime) {
