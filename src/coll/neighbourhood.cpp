@@ -10,39 +10,15 @@
 #include "call/call.h"
 #include "call/services.h"
 #include "call/stage.h"
-#include "coll/arguments.h"
+#include "coll/buffer_views.h"
 #include "coll/collective_comm.h"
+#include "coll/exchange.h"
 #include "coll/run.h"
 #include "coll/topology_neighbours.h"
 
 namespace awaken::AWAKEN_ABI {
 
 namespace {
-
-NeighbourCounts neighbours_of(const MPI_Comm comm) {
-    return neighbours_of(layer().real, comm);
-}
-
-std::byte* at(const void* const buffer, const std::int64_t bytes) {
-    return static_cast<std::byte*>(const_cast<void*>(buffer)) + bytes;
-}
-
-std::int64_t extent_of(const MPI_Datatype type) {
-    MPI_Aint lower_bound = 0, extent = 0;
-    // The MPI has to report a null datatype. In this call it would use another error handler than the communicator's.
-    if (type != MPI_DATATYPE_NULL) {
-        layer().real.Type_get_extent(type, &lower_bound, &extent);
-    }
-    return extent;
-}
-
-/// The data that comes or goes along an edge.
-template <class Count>
-struct EdgeBuffer {
-    std::byte* address;
-    Count count;
-    MPI_Datatype type;
-};
 
 /// The error that the MPI finds in such a message. It also checks the arguments of one from or to MPI_PROC_NULL.
 template <class Count>
@@ -126,154 +102,24 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& 
     }
 }
 
-/// MPI_Neighbor_allgather and MPI_Neighbor_alltoall.
-template <bool to_each>
-struct NeighbourRegular {
-    template <Function function, class Count, class... Tail>
-    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
-                   Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
+/// The members of a collective on a topology.
+struct Neighbours {
+    template <Function function, class Send, class Receive, class... Tail>
+    static int exchange(Call& call, const Send& send, const Receive& receive, const MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        check_elements(call, send_buffer, send_count, send_type);
-        check_elements(call, receive_buffer, receive_count, receive_type);
-        const auto outcome = by_messages(
-            call, comm,
-            [&, block = receive_count * extent_of(receive_type)](const std::size_t place) {
-                return EdgeBuffer<Count>{at(receive_buffer, static_cast<std::int64_t>(place) * block), receive_count,
-                                         receive_type};
-            },
-            [&, block = to_each ? send_count * extent_of(send_type) : 0](const std::size_t place) {
-                return EdgeBuffer<Count>{at(send_buffer, static_cast<std::int64_t>(place) * block), send_count,
-                                         send_type};
-            },
-            tail...);
-        if (outcome) {
+        const NeighbourCounts neighbours = neighbours_of(layer().real, comm);
+        send.check(call, neighbours.destinations);
+        receive.check(call, neighbours.sources);
+        if (const auto outcome = by_messages(call, comm, receive.edges(), send.edges(), tail...)) {
             return *outcome;
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const NeighbourCounts neighbours = neighbours_of(comm);
-        const auto sent = stage.buffer(Access::in, send_buffer, send_count, send_type,
-                                       static_cast<std::int64_t>(send_count) * (to_each ? neighbours.destinations : 1));
-        const auto received = stage.buffer(Access::inout, receive_buffer, receive_count, receive_type,
-                                           static_cast<std::int64_t>(receive_count) * neighbours.sources);
+        const auto sent = send.placed(stage, Access::in, neighbours.destinations);
+        const auto received = receive.placed(stage, Access::inout, neighbours.sources);
         return carry_out(
             stage,
-            [&] {
-                return below<function>()(sent.address, sent.count, sent.type, received.address, received.count,
-                                         received.type, comm, tail...);
-            },
-            tail...);
-    }
-};
-using NeighbourAllGather = NeighbourRegular<false>;
-using NeighbourAllToAll = NeighbourRegular<true>;
-
-struct NeighbourAllGatherV {
-    template <Function function, class Count, class Counts, class Displacements, class... Tail>
-    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
-                   Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
-                   Tail... tail) {
-        call.on(comm);
-        const NeighbourCounts neighbours = neighbours_of(comm);
-        check_elements(call, send_buffer, send_count, send_type);
-        check_parts(call, receive_buffer, receive_counts, receive_type, neighbours.sources);
-        const auto outcome = by_messages(
-            call, comm,
-            [&, extent = extent_of(receive_type)](const std::size_t place) {
-                return EdgeBuffer<Count>{at(receive_buffer, displacements[place] * extent), receive_counts[place],
-                                         receive_type};
-            },
-            [&](std::size_t) { return EdgeBuffer<Count>{at(send_buffer, 0), send_count, send_type}; }, tail...);
-        if (outcome) {
-            return *outcome;
-        }
-        Stage stage(call);
-        prepare(stage, tail...);
-        const auto sent = stage.buffer(Access::in, send_buffer, send_count, send_type);
-        const auto received = stage.blocks(Access::inout, receive_buffer, receive_counts, displacements, receive_type,
-                                           neighbours.sources);
-        return carry_out(
-            stage,
-            [&] {
-                return below<function>()(sent.address, sent.count, sent.type, received.address, receive_counts,
-                                         received.displacements, received.type, comm, tail...);
-            },
-            tail...);
-    }
-};
-
-struct NeighbourAllToAllV {
-    template <Function function, class Counts, class Displacements, class... Tail>
-    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
-                   MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
-                   Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
-        call.on(comm);
-        const NeighbourCounts neighbours = neighbours_of(comm);
-        check_parts(call, send_buffer, send_counts, send_type, neighbours.destinations);
-        check_parts(call, receive_buffer, receive_counts, receive_type, neighbours.sources);
-        const auto outcome = by_messages(
-            call, comm,
-            [&, extent = extent_of(receive_type)](const std::size_t place) {
-                return EdgeBuffer{at(receive_buffer, receive_displacements[place] * extent), receive_counts[place],
-                                  receive_type};
-            },
-            [&, extent = extent_of(send_type)](const std::size_t place) {
-                return EdgeBuffer{at(send_buffer, send_displacements[place] * extent), send_counts[place], send_type};
-            },
-            tail...);
-        if (outcome) {
-            return *outcome;
-        }
-        Stage stage(call);
-        prepare(stage, tail...);
-        const auto sent =
-            stage.blocks(Access::in, send_buffer, send_counts, send_displacements, send_type, neighbours.destinations);
-        const auto received = stage.blocks(Access::inout, receive_buffer, receive_counts, receive_displacements,
-                                           receive_type, neighbours.sources);
-        return carry_out(
-            stage,
-            [&] {
-                return below<function>()(sent.address, send_counts, sent.displacements, sent.type, received.address,
-                                         receive_counts, received.displacements, received.type, comm, tail...);
-            },
-            tail...);
-    }
-};
-
-struct NeighbourAllToAllW {
-    template <Function function, class Counts, class Displacements, class Types, class... Tail>
-    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
-                   Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
-                   Types receive_types, MPI_Comm comm, Tail... tail) {
-        call.on(comm);
-        const NeighbourCounts neighbours = neighbours_of(comm);
-        check_parts(call, send_buffer, send_counts, send_types, neighbours.destinations);
-        check_parts(call, receive_buffer, receive_counts, receive_types, neighbours.sources);
-        const auto outcome = by_messages(
-            call, comm,
-            [&](const std::size_t place) {
-                return EdgeBuffer{at(receive_buffer, receive_displacements[place]), receive_counts[place],
-                                  receive_types[place]};
-            },
-            [&](const std::size_t place) {
-                return EdgeBuffer{at(send_buffer, send_displacements[place]), send_counts[place], send_types[place]};
-            },
-            tail...);
-        if (outcome) {
-            return *outcome;
-        }
-        Stage stage(call);
-        prepare(stage, tail...);
-        const auto sent = stage.typed_blocks(Access::in, send_buffer, send_counts, send_displacements, send_types,
-                                             neighbours.destinations);
-        const auto received = stage.typed_blocks(Access::inout, receive_buffer, receive_counts, receive_displacements,
-                                                 receive_types, neighbours.sources);
-        return carry_out(
-            stage,
-            [&] {
-                return below<function>()(sent.address, send_counts, sent.displacements, sent.types, received.address,
-                                         receive_counts, received.displacements, received.types, comm, tail...);
-            },
+            [&] { return std::apply(below<function>(), std::tuple_cat(sent, received, std::tuple{comm, tail...})); },
             tail...);
     }
 };
@@ -301,21 +147,21 @@ Services edge_services() {
         AWAKEN_SERVE(Graph_create, MakeTopology),
         AWAKEN_SERVE(Dist_graph_create, MakeTopology),
         AWAKEN_SERVE(Dist_graph_create_adjacent, MakeTopology),
-        AWAKEN_SERVE_COUNTS(Neighbor_allgather, NeighbourAllGather),
-        AWAKEN_SERVE_COUNTS(Neighbor_allgatherv, NeighbourAllGatherV),
-        AWAKEN_SERVE_COUNTS(Neighbor_alltoall, NeighbourAllToAll),
-        AWAKEN_SERVE_COUNTS(Neighbor_alltoallv, NeighbourAllToAllV),
-        AWAKEN_SERVE_COUNTS(Neighbor_alltoallw, NeighbourAllToAllW),
+        AWAKEN_SERVE_COUNTS(Neighbor_allgather, AllGather<Neighbours>),
+        AWAKEN_SERVE_COUNTS(Neighbor_allgatherv, AllGatherV<Neighbours>),
+        AWAKEN_SERVE_COUNTS(Neighbor_alltoall, AllToAll<Neighbours>),
+        AWAKEN_SERVE_COUNTS(Neighbor_alltoallv, AllToAllV<Neighbours>),
+        AWAKEN_SERVE_COUNTS(Neighbor_alltoallw, AllToAllW<Neighbours>),
     };
 }
 
 Services neighbourhood_services() {
     return {
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_allgather, Ineighbor_allgather, NeighbourAllGather),
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_allgatherv, Ineighbor_allgatherv, NeighbourAllGatherV),
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoall, Ineighbor_alltoall, NeighbourAllToAll),
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoallv, Ineighbor_alltoallv, NeighbourAllToAllV),
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoallw, Ineighbor_alltoallw, NeighbourAllToAllW),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_allgather, Ineighbor_allgather, AllGather<Neighbours>),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_allgatherv, Ineighbor_allgatherv, AllGatherV<Neighbours>),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoall, Ineighbor_alltoall, AllToAll<Neighbours>),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoallv, Ineighbor_alltoallv, AllToAllV<Neighbours>),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoallw, Ineighbor_alltoallw, AllToAllW<Neighbours>),
     };
 }
 

@@ -1,0 +1,197 @@
+// The buffers of a collective that moves data, as MPI functions describe them. Each strategy asks a view for what it
+// needs, so that no strategy has to know in which of these ways a function describes a buffer.
+//
+// All views have the same members:
+//   kPerMember         holds data for each member, or from each; else for all of them together
+//   kVarying           the members' data differ in size, so that only this member knows its own
+//   check(call, n)     throws ClassedError when an argument is wrong by itself; `n` members
+//   sent_by(node), received_by(node)                    to OnNode
+//   sent_as(messages, to), received_as(messages, from)  to PointToPoint; the rank counts for data of all together
+//   edges()            a function that gives what goes along an edge of a topology, by the edge's place
+//   given()            the arguments as the program passed them, as a tuple
+//   placed(stage, access, n)                            the same arguments, with staging buffers where needed
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+#include "call/call.h"
+#include "call/stage.h"
+#include "coll/arguments.h"
+
+namespace awaken::AWAKEN_ABI {
+
+/// The data that comes or goes along an edge.
+template <class Count>
+struct EdgeBuffer {
+    std::byte* address;
+    Count count;
+    MPI_Datatype type;
+};
+
+/// In bytes; 0 for MPI_DATATYPE_NULL, which goes with no elements.
+[[nodiscard]] inline std::int64_t extent_of(const MPI_Datatype type) {
+    MPI_Aint lower_bound = 0, extent = 0;
+    if (type != MPI_DATATYPE_NULL) {
+        layer().real.Type_get_extent(type, &lower_bound, &extent);
+    }
+    return extent;
+}
+
+[[nodiscard]] inline std::byte* bytes_from(const void* const buffer, const std::int64_t offset) {
+    return static_cast<std::byte*>(const_cast<void*>(buffer)) + offset;
+}
+
+/// `count` elements, for all members together.
+template <class Count>
+struct WholeView {
+    static constexpr bool kPerMember = false, kVarying = false;
+    const void* address;
+    Count count;
+    MPI_Datatype type;
+
+    void check(const Call& call, int /*members*/) const { check_elements(call, address, count, type); }
+    /// Elements in memory.
+    [[nodiscard]] std::int64_t total(int /*members*/) const { return static_cast<std::int64_t>(count); }
+    template <class Node>
+    void sent_by(Node& node) const {
+        node.sends(address, static_cast<std::int64_t>(count), type);
+    }
+    template <class Node>
+    void received_by(Node& node) const {
+        node.receives(address, static_cast<std::int64_t>(count), type);
+    }
+    template <class Messages>
+    void sent_as(Messages& messages, const int to) const {
+        messages.sends(to, address, count, type);
+    }
+    template <class Messages>
+    void received_as(Messages& messages, const int from) const {
+        messages.receives(from, address, count, type);
+    }
+    [[nodiscard]] auto edges() const {
+        return [*this](std::size_t) { return EdgeBuffer<Count>{bytes_from(address, 0), count, type}; };
+    }
+    [[nodiscard]] auto given() const { return std::tuple{const_cast<void*>(address), count, type}; }
+    [[nodiscard]] auto placed(Stage& stage, const Access access, int /*members*/) const {
+        const Argument<Count> made = stage.buffer(access, address, count, type);
+        return std::tuple{made.address, made.count, made.type};
+    }
+};
+
+/// `count` elements for each member, one block after another.
+template <class Count>
+struct BlocksView {
+    static constexpr bool kPerMember = true, kVarying = false;
+    const void* address;
+    Count count;
+    MPI_Datatype type;
+
+    void check(const Call& call, int /*members*/) const { check_elements(call, address, count, type); }
+    [[nodiscard]] std::int64_t total(const int members) const { return static_cast<std::int64_t>(count) * members; }
+    template <class Node>
+    void sent_by(Node& node) const {
+        node.sends(address, total(node.size()), type);
+    }
+    template <class Node>
+    void received_by(Node& node) const {
+        node.receives(address, total(node.size()), type);
+    }
+    template <class Messages>
+    void sent_as(Messages& messages, int /*to*/) const {
+        messages.sends_blocks(address, count, type);
+    }
+    template <class Messages>
+    void received_as(Messages& messages, int /*from*/) const {
+        messages.receives_blocks(address, count, type);
+    }
+    [[nodiscard]] auto edges() const {
+        return [*this, block = static_cast<std::int64_t>(count) * extent_of(type)](const std::size_t place) {
+            return EdgeBuffer<Count>{bytes_from(address, static_cast<std::int64_t>(place) * block), count, type};
+        };
+    }
+    [[nodiscard]] auto given() const { return std::tuple{const_cast<void*>(address), count, type}; }
+    [[nodiscard]] auto placed(Stage& stage, const Access access, const int members) const {
+        const Argument<Count> made = stage.buffer(access, address, count, type, total(members));
+        return std::tuple{made.address, made.count, made.type};
+    }
+};
+
+/// `counts` elements for each member, `displacements` extents of the type from the buffer's start.
+template <class Counts, class Displacements>
+struct PartsView {
+    static constexpr bool kPerMember = true, kVarying = true;
+    const void* address;
+    Counts counts;
+    Displacements displacements;
+    MPI_Datatype type;
+
+    void check(const Call& call, const int members) const { check_parts(call, address, counts, type, members); }
+    template <class Node>
+    void sent_by(Node& node) const {
+        node.sends_parts(address, counts, displacements, type);
+    }
+    template <class Node>
+    void received_by(Node& node) const {
+        node.receives_parts(address, counts, displacements, type);
+    }
+    template <class Messages>
+    void sent_as(Messages& messages, int /*to*/) const {
+        messages.sends_parts(address, counts, displacements, type);
+    }
+    template <class Messages>
+    void received_as(Messages& messages, int /*from*/) const {
+        messages.receives_parts(address, counts, displacements, type);
+    }
+    [[nodiscard]] auto edges() const {
+        return [*this, extent = extent_of(type)](const std::size_t place) {
+            return EdgeBuffer{bytes_from(address, displacements[place] * extent), counts[place], type};
+        };
+    }
+    [[nodiscard]] auto given() const { return std::tuple{const_cast<void*>(address), counts, displacements, type}; }
+    [[nodiscard]] auto placed(Stage& stage, const Access access, const int members) const {
+        const auto made = stage.blocks(access, address, counts, displacements, type, members);
+        return std::tuple{made.address, counts, made.displacements, made.type};
+    }
+};
+
+/// The same with a type for each part, and displacements in bytes.
+template <class Counts, class Displacements, class Types>
+struct TypedPartsView {
+    static constexpr bool kPerMember = true, kVarying = true;
+    const void* address;
+    Counts counts;
+    Displacements displacements;
+    Types types;
+
+    void check(const Call& call, const int members) const { check_parts(call, address, counts, types, members); }
+    template <class Node>
+    void sent_by(Node& node) const {
+        node.sends_typed_parts(address, counts, displacements, types);
+    }
+    template <class Node>
+    void received_by(Node& node) const {
+        node.receives_typed_parts(address, counts, displacements, types);
+    }
+    template <class Messages>
+    void sent_as(Messages& messages, int /*to*/) const {
+        messages.sends_typed_parts(address, counts, displacements, types);
+    }
+    template <class Messages>
+    void received_as(Messages& messages, int /*from*/) const {
+        messages.receives_typed_parts(address, counts, displacements, types);
+    }
+    [[nodiscard]] auto edges() const {
+        return [*this](const std::size_t place) {
+            return EdgeBuffer{bytes_from(address, displacements[place]), counts[place], types[place]};
+        };
+    }
+    [[nodiscard]] auto given() const { return std::tuple{const_cast<void*>(address), counts, displacements, types}; }
+    [[nodiscard]] auto placed(Stage& stage, const Access access, const int members) const {
+        const auto made = stage.typed_blocks(access, address, counts, displacements, types, members);
+        return std::tuple{made.address, counts, made.displacements, made.types};
+    }
+};
+
+}  // namespace awaken::AWAKEN_ABI

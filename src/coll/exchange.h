@@ -1,0 +1,397 @@
+// Collectives that move data between all members: gather, scatter, allgather and all-to-all in all their forms. An MPI
+// function describes its buffers by views. What the collective then tries, in this order, is the same for all:
+//   1. the node's GPUs (on_node.h)
+//   2. blocks of one size: NCCL or RCCL, messages, or chunks, as the members agree (pipelined.h)
+//      parts that vary: NCCL or RCCL, or messages (point_to_point.h)
+//   3. the MPI, with staging buffers
+// Only the blocking form takes the second step, since it waits for the members.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "coll/buffer_views.h"
+#include "coll/on_node.h"
+#include "coll/pipelined.h"
+#include "coll/point_to_point.h"
+#include "coll/run.h"
+
+namespace awaken::AWAKEN_ABI {
+
+/// The data of a buffer whose elements lie one after another, as bytes, on which members agree whatever their types.
+/// Null when the data has gaps. MPI_IN_PLACE stays MPI_IN_PLACE.
+[[nodiscard]] inline std::byte* bytes_at(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
+    auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
+    if (buffer == MPI_IN_PLACE) {
+        return begin;
+    }
+    const std::shared_ptr<const Datatype> datatype = layer().datatypes.find(type);
+    return datatype->layout.is_contiguous(count) ? begin + datatype->layout.true_begin() : nullptr;
+}
+
+/// One call. `Rooted`: data goes to one member or comes from it.
+template <bool Rooted, class Send, class Receive>
+class Exchange {
+  public:
+    static constexpr bool kScatters = Rooted && Send::kPerMember;
+    static constexpr bool kToEach = !Rooted && Send::kPerMember;
+    static constexpr coll::Kind kKind = kScatters ? coll::Kind::scatter
+                                        : Rooted  ? coll::Kind::gather
+                                        : kToEach ? coll::Kind::alltoall
+                                                  : coll::Kind::allgather;
+
+    Exchange(Call& call, const Send& send, const Receive& receive, const MPI_Comm comm, const int root = 0)
+        : _call(call),
+          _send(send),
+          _receive(receive),
+          _communicator(comm),
+          _root(root),
+          _group(group_of(comm)),
+          _in_place(own_buffer() == MPI_IN_PLACE),
+          _is_root(!Rooted || _group.is_root(root)),
+          _is_leaf(!Rooted || _group.is_leaf(root)) {
+        call.on(comm);
+    }
+
+    template <Function function, class... Tail>
+    int run(Tail... tail) {
+        check();
+        bool all_host = false;
+        if (OnNode here(_call, _communicator, kKind, tail...); here) {
+            describe(here);
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
+            }
+            all_host = here.all_host();
+        }
+        if constexpr (sizeof...(Tail) == 0) {
+            if (const std::optional<int> outcome = run_as_agreed<function>(all_host)) {
+                return *outcome;
+            }
+        }
+        return run_staged<function>(tail...);
+    }
+
+  private:
+    static constexpr bool kVarying = Send::kVarying || Receive::kVarying;
+
+    /// The buffer that MPI_IN_PLACE may stand for.
+    [[nodiscard]] const void* own_buffer() const { return kScatters ? _receive.address : _send.address; }
+    /// Whether the buffers mean something on this member.
+    [[nodiscard]] bool sends() const { return kScatters ? _is_root : _is_leaf && !_in_place; }
+    [[nodiscard]] bool receives() const { return kScatters ? _is_leaf && !_in_place : _is_root; }
+
+    void check() const {
+        bool in_other = false;
+        if constexpr (Rooted) {
+            check_root(_call, _group, _root);
+            in_other = is_in_other_buffer(own_buffer(), _group, _root);
+        } else {
+            in_other = is_in_other_buffer(own_buffer(), _group);
+        }
+        if (kScatters ? _is_root : _is_leaf && !in_other) {
+            _send.check(_call, _group.size);
+        }
+        if (kScatters ? _is_leaf && !in_other : _is_root) {
+            _receive.check(_call, _group.size);
+        }
+    }
+
+    void describe(OnNode& here) const {
+        coll::Arguments& arguments = here.arguments;
+        arguments.root = _root;
+        arguments.in_place = _in_place;
+        arguments.varying = kVarying;
+        if (receives()) {
+            _receive.received_by(here);
+        }
+        if (sends()) {
+            _send.sent_by(here);
+        }
+        const auto own = static_cast<std::size_t>(here.rank());
+        if constexpr (Rooted) {
+            if (!_in_place) {
+                arguments.own_bytes = kScatters ? bytes_of_whole(here, _receive) : bytes_of_whole(here, _send);
+            }
+            arguments.bytes = arguments.own_bytes;
+            if constexpr (!kVarying) {
+                if (_is_root) {
+                    arguments.bytes = kScatters ? here.bytes_of(_send.count, _send.type)
+                                                : here.bytes_of(_receive.count, _receive.type);
+                }
+                arguments.block_bytes = arguments.bytes;
+            }
+        } else if constexpr (!kVarying) {
+            arguments.bytes = arguments.block_bytes = arguments.own_bytes =
+                here.bytes_of(_receive.count, _receive.type);
+            arguments.in_place_offset = _in_place && !kToEach ? arguments.block_bytes * own : 0;
+        } else if constexpr (kToEach) {
+            if (_in_place) {
+                here.sends_received_parts();
+            }
+        } else {
+            arguments.own_bytes = arguments.bytes_from[own];
+            arguments.in_place_offset = _in_place ? arguments.receive_offsets[own] : 0;
+        }
+    }
+
+    template <class View>
+    [[nodiscard]] static std::uint64_t bytes_of_whole(const OnNode& here, const View& view) {
+        if constexpr (View::kPerMember) {
+            return 0;
+        } else {
+            return here.bytes_of(view.count, view.type);
+        }
+    }
+
+    /// Gives the data to `messages`.
+    void describe(PointToPoint& messages) const {
+        if (receives()) {
+            _receive.received_as(messages, _root);
+        }
+        if (sends()) {
+            _send.sent_as(messages, Rooted ? _root : messages.rank());
+        }
+        if (Rooted && _in_place) {
+            messages.leaves_own_part();
+        }
+    }
+
+    /// Nothing: the MPI does it.
+    template <Function function>
+    [[nodiscard]] std::optional<int> run_as_agreed(const bool all_host) {
+        if constexpr (kVarying) {
+            // All ranks pass MPI_IN_PLACE to an all-to-all then, and a member would overwrite what it has yet to send.
+            if (PointToPoint messages(_call, _communicator, kKind);
+                !(kToEach && _in_place) && !_group.between && !all_host && messages) {
+                if (Rooted && (!_group.has(_root) || (_in_place && !_is_root))) {
+                    messages.leave_to_mpi();
+                } else {
+                    describe(messages);
+                }
+                if (messages.agreed()) {
+                    return messages.run();
+                }
+            }
+            return std::nullopt;
+        } else {
+            return run_blocks<function>(all_host);
+        }
+    }
+
+    /// A block of one size for each member.
+    template <Function function>
+    [[nodiscard]] std::optional<int> run_blocks(const bool all_host) {
+        const bool is_in_send = kScatters ? _in_place : Rooted && !_in_place;
+        const std::int64_t block = is_in_send ? bytes_of(layer().real, _send.count, _send.type)
+                                              : bytes_of(layer().real, _receive.count, _receive.type);
+        Pipelined chunks(_call, _communicator, block, MPI_BYTE, _group.size);
+        if (_group.between || all_host || !chunks) {
+            return std::nullopt;
+        }
+        const std::int64_t sent = _send.total(_group.size), received = _receive.total(_group.size);
+        std::byte* const from = sends() ? bytes_at(_send.address, sent, _send.type) : nullptr;
+        std::byte* const to = receives() ? bytes_at(_receive.address, received, _receive.type) : nullptr;
+        // In place, a member's own block is where it belongs, and all-to-all sends what it receives.
+        std::byte* const own = !_in_place || to == nullptr ? from : kToEach ? to : to + block * _group.rank;
+        if ((sends() && from == nullptr) || (receives() && to == nullptr)) {
+            if (receives()) {
+                chunks.has_gaps(_receive.address, received, _receive.type);
+            }
+            if (sends()) {
+                chunks.has_gaps(_send.address, sent, _send.type);
+            }
+        } else {
+            if (own != nullptr) {
+                Send::kPerMember ? chunks.reads_blocks(own) : chunks.reads(own);
+            }
+            if (receives()) {
+                Receive::kPerMember ? chunks.writes_blocks(to) : chunks.writes(to);
+            }
+        }
+        chunks.keep_apart();
+        Pipelined::Alternatives means{.kind = kKind};
+        // Neither the library nor messages can exchange in place.
+        means.messages = Rooted ? _group.has(_root) : !(kToEach && _in_place);
+        if (!Rooted && means.messages) {
+            means.library = coll::CclCommunicator::Operation{
+                .kind = kKind, .block_bytes = static_cast<std::uint64_t>(block), .send = own, .receive = to};
+        }
+        switch (chunks.agreed(means)) {
+            case Pipelined::Method::library:
+                chunks.run_library();
+                return MPI_SUCCESS;
+            case Pipelined::Method::messages: {
+                PointToPoint messages(_call, _communicator, kKind);
+                describe(messages);
+                return messages.run();
+            }
+            case Pipelined::Method::chunks:
+                return chunks.run([&](const Pipelined::Chunk& chunk) {
+                    const auto part = static_cast<decltype(_send.count)>(chunk.count);
+                    void* const result = kScatters && _in_place ? const_cast<void*>(_receive.address) : chunk.result;
+                    return native<function>(std::tuple{chunk.staged, part, MPI_BYTE, result, part, MPI_BYTE});
+                });
+            default:
+                return std::nullopt;
+        }
+    }
+
+    template <Function function, class... Tail>
+    int run_staged(Tail... tail) {
+        Stage stage(_call);
+        prepare(stage, tail...);
+        auto sent = _send.given();
+        auto received = _receive.given();
+        if (sends()) {
+            sent = _send.placed(stage, Access::in, _group.size);
+        }
+        if (receives()) {
+            // In place, this member's own part is already there.
+            const Access access = _in_place && !kScatters ? Access::inout : Access::out;
+            received = _receive.placed(stage, access, _group.size);
+        }
+        return carry_out(stage, [&] { return native<function>(std::tuple_cat(sent, received), tail...); }, tail...);
+    }
+
+    /// Calls the MPI's function with these buffers.
+    template <Function function, class Buffers, class... Tail>
+    [[nodiscard]] int native(const Buffers& buffers, Tail... tail) const {
+        if constexpr (Rooted) {
+            return std::apply(below<function>(), std::tuple_cat(buffers, std::tuple{_root, _communicator, tail...}));
+        } else {
+            return std::apply(below<function>(), std::tuple_cat(buffers, std::tuple{_communicator, tail...}));
+        }
+    }
+
+    Call& _call;
+    const Send _send;
+    const Receive _receive;
+    const MPI_Comm _communicator;
+    const int _root;
+    const Group _group;
+    const bool _in_place, _is_root, _is_leaf;
+};
+
+// ---- the functions --------------------------------------------------------------------------------------------------
+
+/// The members of a collective without a root: all of the communicator.
+struct Everyone {
+    template <Function function, class Send, class Receive, class... Tail>
+    static int exchange(Call& call, const Send& send, const Receive& receive, const MPI_Comm comm, Tail... tail) {
+        return Exchange<false, Send, Receive>(call, send, receive, comm).template run<function>(tail...);
+    }
+};
+
+struct Gather {
+    template <Function function, class Count, class... Tail>
+    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
+                   Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
+        const WholeView<Count> send{send_buffer, send_count, send_type};
+        const BlocksView<Count> receive{receive_buffer, receive_count, receive_type};
+        return Exchange<true, WholeView<Count>, BlocksView<Count>>(call, send, receive, comm, root)
+            .template run<function>(tail...);
+    }
+};
+
+struct GatherV {
+    template <Function function, class Count, class Counts, class Displacements, class... Tail>
+    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
+                   Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, int root,
+                   MPI_Comm comm, Tail... tail) {
+        using Receive = PartsView<Counts, Displacements>;
+        const WholeView<Count> send{send_buffer, send_count, send_type};
+        const Receive receive{receive_buffer, receive_counts, displacements, receive_type};
+        return Exchange<true, WholeView<Count>, Receive>(call, send, receive, comm, root)
+            .template run<function>(tail...);
+    }
+};
+
+struct Scatter {
+    template <Function function, class Count, class... Tail>
+    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
+                   Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
+        const BlocksView<Count> send{send_buffer, send_count, send_type};
+        const WholeView<Count> receive{receive_buffer, receive_count, receive_type};
+        return Exchange<true, BlocksView<Count>, WholeView<Count>>(call, send, receive, comm, root)
+            .template run<function>(tail...);
+    }
+};
+
+struct ScatterV {
+    template <Function function, class Counts, class Displacements, class Count, class... Tail>
+    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements displacements,
+                   MPI_Datatype send_type, void* receive_buffer, Count receive_count, MPI_Datatype receive_type,
+                   int root, MPI_Comm comm, Tail... tail) {
+        using Send = PartsView<Counts, Displacements>;
+        const Send send{send_buffer, send_counts, displacements, send_type};
+        const WholeView<Count> receive{receive_buffer, receive_count, receive_type};
+        return Exchange<true, Send, WholeView<Count>>(call, send, receive, comm, root).template run<function>(tail...);
+    }
+};
+
+// These do the same with all members (Everyone), and along the edges of a topology (Neighbours in neighbourhood.cpp).
+
+template <class Members>
+struct AllGather {
+    template <Function function, class Count, class... Tail>
+    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
+                   Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
+        return Members::template exchange<function>(call, WholeView<Count>{send_buffer, send_count, send_type},
+                                                    BlocksView<Count>{receive_buffer, receive_count, receive_type},
+                                                    comm, tail...);
+    }
+};
+
+template <class Members>
+struct AllToAll {
+    template <Function function, class Count, class... Tail>
+    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
+                   Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
+        return Members::template exchange<function>(call, BlocksView<Count>{send_buffer, send_count, send_type},
+                                                    BlocksView<Count>{receive_buffer, receive_count, receive_type},
+                                                    comm, tail...);
+    }
+};
+
+template <class Members>
+struct AllGatherV {
+    template <Function function, class Count, class Counts, class Displacements, class... Tail>
+    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
+                   Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
+                   Tail... tail) {
+        using Receive = PartsView<Counts, Displacements>;
+        return Members::template exchange<function>(
+            call, WholeView<Count>{send_buffer, send_count, send_type},
+            Receive{receive_buffer, receive_counts, displacements, receive_type}, comm, tail...);
+    }
+};
+
+template <class Members>
+struct AllToAllV {
+    template <Function function, class Counts, class Displacements, class... Tail>
+    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
+                   MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
+                   Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
+        using View = PartsView<Counts, Displacements>;
+        return Members::template exchange<function>(
+            call, View{send_buffer, send_counts, send_displacements, send_type},
+            View{receive_buffer, receive_counts, receive_displacements, receive_type}, comm, tail...);
+    }
+};
+
+template <class Members>
+struct AllToAllW {
+    template <Function function, class Counts, class Displacements, class Types, class... Tail>
+    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
+                   Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
+                   Types receive_types, MPI_Comm comm, Tail... tail) {
+        using View = TypedPartsView<Counts, Displacements, Types>;
+        return Members::template exchange<function>(
+            call, View{send_buffer, send_counts, send_displacements, send_types},
+            View{receive_buffer, receive_counts, receive_displacements, receive_types}, comm, tail...);
+    }
+};
+
+}  // namespace awaken::AWAKEN_ABI
