@@ -56,8 +56,8 @@ void check_parts(const Call& call, const void* const buffer, const Count* const 
 [[nodiscard]] inline bool is_in_other_buffer(const void* const buffer, const Group& group, const int root) {
     return is_in_other_buffer(buffer, group) && group.is_root(root);
 }
-[[nodiscard]] inline bool is_in_other_buffer(const void* const buffer, const MPI_Comm comm) {
-    return buffer == MPI_IN_PLACE && is_in_other_buffer(buffer, group_of(comm));
+[[nodiscard]] inline bool is_in_other_buffer(const void* const buffer, const LazyGroup& group) {
+    return buffer == MPI_IN_PLACE && is_in_other_buffer(buffer, group.get());
 }
 
 inline void check_operation(const Call& call, const MPI_Op op) {

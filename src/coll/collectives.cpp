@@ -85,382 +85,427 @@ struct Barrier {
     }
 };
 
+// ---- broadcasts -----------------------------------------------------------------------------------------------------
+
+template <class Count>
+class Broadcasting {
+  public:
+    static constexpr Agreement kAgreement = Agreement::chunks;
+
+    Broadcasting(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm)
+        : _call(call),
+          _buffer(buffer),
+          _count(count),
+          _type(type),
+          _root(root),
+          _communicator(comm),
+          _group(group_of(comm)) {}
+
+    [[nodiscard]] static constexpr Kind kind() { return Kind::broadcast; }
+
+    void check() const {
+        check_root(_call, _group, _root);
+        if (_group.is_root(_root) || _group.is_leaf(_root)) {
+            check_elements(_call, _buffer, _count, _type);
+        }
+    }
+
+    void describe(OnNode& here) const {
+        here.arguments.root = _root;
+        here.arguments.elements = here.arguments.bytes = here.bytes_of(_count, _type);
+        here.is_root() ? here.sends(_buffer, _count, _type) : here.receives(_buffer, _count, _type);
+    }
+
+    /// Members may describe the same bytes by different types, so the bytes are cut.
+    [[nodiscard]] Cuttable cut() const { return {.count = bytes_of(layer().real, _count, _type)}; }
+
+    Pipelined::Alternatives describe(Pipelined& chunks) {
+        _begin = bytes_at(_buffer, _count, _type);
+        if (_begin == nullptr) {
+            chunks.has_gaps(_buffer, _count, _type);
+        } else if (_group.is_root(_root)) {
+            chunks.reads(_begin);
+        } else {
+            chunks.writes(_begin);
+        }
+        Pipelined::Alternatives means{.kind = kind(), .hierarchical = _group.has(_root)};
+        if (_group.has(_root)) {  // else the MPI reports the error
+            means.library = LibraryCall{.kind = kind(),
+                                        .root = _root,
+                                        .elements = static_cast<std::uint64_t>(chunks.size()),
+                                        .send = _begin,
+                                        .receive = _begin};
+        }
+        return means;
+    }
+
+    [[nodiscard]] std::optional<int> run_hierarchically() const {
+        const std::int64_t bytes = bytes_of(layer().real, _count, _type);
+        if (!can_broadcast_hierarchically(bytes, _root, _communicator)) {
+            return std::nullopt;
+        }
+        return hierarchical_broadcast(_call, _begin, static_cast<int>(bytes), _root, _communicator);
+    }
+
+    template <Function function>
+    int run_chunk(const Pipelined::Chunk& chunk) const {
+        void* const part = chunk.staged != nullptr ? chunk.staged : _begin + chunk.first;
+        return below<function>()(part, static_cast<Count>(chunk.count), MPI_BYTE, _root, _communicator);
+    }
+
+    template <Function function, class... Tail>
+    int run_staged(Tail... tail) const {
+        Stage stage(_call);
+        prepare(stage, tail...);
+        Argument<Count> data{_buffer, _count, _type};
+        if (_group.is_root(_root)) {
+            data = stage.buffer(Access::in, _buffer, _count, _type);
+        } else if (_group.is_leaf(_root)) {
+            data = stage.buffer(Access::out, _buffer, _count, _type);
+        }
+        return carry_out(
+            stage,
+            [&] { return below<function>()(data.address, data.count, data.type, _root, _communicator, tail...); },
+            tail...);
+    }
+
+  private:
+    Call& _call;
+    void* const _buffer;
+    const Count _count;
+    const MPI_Datatype _type;
+    const int _root;
+    const MPI_Comm _communicator;
+    const Group _group;
+    std::byte* _begin = nullptr;  ///< the data, if it is one run of bytes
+};
+
 struct Broadcast {
     template <Function function, class Count, class... Tail>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm, Tail... tail) {
-        call.on(comm);
-        const Group group = group_of(comm);
-        check_root(call, group, root);
-        if (group.is_root(root) || group.is_leaf(root)) {
-            check_elements(call, buffer, count, type);
-        }
-        bool all_host = false;
-        if (OnNode here(call, comm, Kind::broadcast, tail...); here) {
-            here.arguments.root = root;
-            here.arguments.elements = here.arguments.bytes = here.bytes_of(count, type);
-            here.is_root() ? here.sends(buffer, count, type) : here.receives(buffer, count, type);
-            if (here.run(tail...)) {
-                return MPI_SUCCESS;
-            }
-            all_host = here.all_host();
-        }
-        if constexpr (sizeof...(Tail) == 0) {
-            // Members may describe the same bytes by different types, so the bytes are cut.
-            if (Pipelined chunks(call, comm, bytes_of(layer().real, count, type), MPI_BYTE); !all_host && chunks) {
-                std::byte* const begin = bytes_at(buffer, count, type);
-                if (begin == nullptr) {
-                    chunks.has_gaps(buffer, count, type);
-                } else if (group.is_root(root)) {
-                    chunks.reads(begin);
-                } else {
-                    chunks.writes(begin);
-                }
-                Pipelined::Alternatives means{.kind = Kind::broadcast, .hierarchical = group.has(root)};
-                if (group.has(root)) {  // else the MPI reports the error
-                    means.library = LibraryCall{.kind = Kind::broadcast,
-                                                .root = root,
-                                                .elements = static_cast<std::uint64_t>(chunks.size()),
-                                                .send = begin,
-                                                .receive = begin};
-                }
-                const Pipelined::Method way = chunks.agreed(means);
-                if (way == Pipelined::Method::library) {
-                    chunks.run_library();
-                    return MPI_SUCCESS;
-                }
-                if (way == Pipelined::Method::hierarchical && can_broadcast_hierarchically(chunks.size(), root, comm)) {
-                    return hierarchical_broadcast(call, begin, static_cast<int>(chunks.size()), root, comm);
-                }
-                if (way != Pipelined::Method::whole) {
-                    return chunks.run([&](const Pipelined::Chunk& chunk) {
-                        void* const part = chunk.staged != nullptr ? chunk.staged : begin + chunk.first;
-                        return below<function>()(part, static_cast<Count>(chunk.count), MPI_BYTE, root, comm);
-                    });
-                }
-            }
-        }
-        Stage stage(call);
-        prepare(stage, tail...);
-        Argument<Count> data{buffer, count, type};
-        if (group.is_root(root)) {
-            data = stage.buffer(Access::in, buffer, count, type);
-        } else if (group.is_leaf(root)) {
-            data = stage.buffer(Access::out, buffer, count, type);
-        }
-        return carry_out(
-            stage, [&] { return below<function>()(data.address, data.count, data.type, root, comm, tail...); },
-            tail...);
+        return run_collective<function>(call, Broadcasting<Count>(call, buffer, count, type, root, comm), comm,
+                                        tail...);
     }
+};
+
+// ---- reductions -----------------------------------------------------------------------------------------------------
+
+/// What the arguments of all reductions have in common.
+struct ReductionArguments {
+    ReductionArguments(const void* sent, void* received, MPI_Datatype elements_type, MPI_Op operation,
+                       MPI_Comm communicator)
+        : send_buffer(sent),
+          receive_buffer(received),
+          type(elements_type),
+          op(operation),
+          comm(communicator),
+          group(communicator),
+          in_place(sent == MPI_IN_PLACE) {}
+    const void* send_buffer;
+    void* receive_buffer;
+    MPI_Datatype type;
+    MPI_Op op;
+    MPI_Comm comm;
+    LazyGroup group;
+    bool in_place;
+
+    /// Where this member's operand is.
+    [[nodiscard]] const void* input() const { return in_place ? receive_buffer : send_buffer; }
+    /// How the library would do it.
+    [[nodiscard]] LibraryCall library_call(const Kind kind, const std::uint32_t code, const int root,
+                                           const std::int64_t elements) const {
+        return {.kind = kind,
+                .code = code,
+                .root = root,
+                .elements = static_cast<std::uint64_t>(elements),
+                .send = bytes_of_buffer(input()),
+                .receive = bytes_of_buffer(receive_buffer)};
+    }
+};
+
+/// MPI_Reduce, MPI_Allreduce, MPI_Scan and MPI_Exscan: each element of the result is one of all members.
+template <Kind kKind, class Count>
+class Reduction {
+  public:
+    static constexpr Agreement kAgreement = Agreement::chunks;
+    static constexpr bool kRooted = kKind == Kind::reduce;
+
+    Reduction(Call& call, const ReductionArguments& given, Count count, int root = 0)
+        : _call(call),
+          _given(given),
+          _count(count),
+          _root(root),
+          _is_leaf(!kRooted || given.group.get().is_leaf(root)),
+          // MPI_Exscan does not write to the first rank's buffer.
+          _has_result(kRooted ? given.group.get().is_root(root)
+                              : kKind != Kind::exscan || given.group.get().rank != 0) {}
+
+    [[nodiscard]] static constexpr Kind kind() { return kKind; }
+
+    void check() const {
+        bool in_other = false;
+        if constexpr (kRooted) {
+            check_root(_call, _given.group.get(), _root);
+            in_other = is_in_other_buffer(_given.send_buffer, _given.group.get(), _root);
+        } else {
+            in_other = is_in_other_buffer(_given.send_buffer, _given.group);
+        }
+        if (_is_leaf && !in_other) {
+            check_elements(_call, _given.send_buffer, _count, _given.type);
+        }
+        // The first rank of MPI_Exscan may pass MPI_IN_PLACE for the buffer that means nothing there.
+        const bool reads_result = !kRooted && (_given.in_place || _given.receive_buffer != MPI_IN_PLACE);
+        if (_has_result || reads_result) {
+            check_elements(_call, _given.receive_buffer, _count, _given.type);
+        }
+        if (_has_result || _is_leaf) {
+            check_operation(_call, _given.op);
+        }
+    }
+
+    void describe(OnNode& here) const {
+        const auto count = static_cast<std::int64_t>(_count);
+        here.arguments.root = _root;
+        here.reduces(_given.op, _given.type, count);
+        here.arguments.in_place = _given.in_place && _has_result;
+        if (!here.arguments.in_place) {
+            here.sends(_given.input(), count, _given.type);
+        }
+        if (_has_result) {
+            here.receives(_given.receive_buffer, count, _given.type);
+        }
+    }
+
+    [[nodiscard]] Cuttable cut() const { return {.count = static_cast<std::int64_t>(_count), .type = _given.type}; }
+
+    Pipelined::Alternatives describe(Pipelined& chunks) const {
+        chunks.reads(_given.input());
+        if (_has_result) {
+            chunks.writes(_given.receive_buffer);
+        }
+        if (kRooted && _has_result) {
+            chunks.keep_apart();
+        }
+        Pipelined::Alternatives means;
+        if constexpr (kRooted || kKind == Kind::allreduce) {
+            const std::uint32_t code = kernel_code(layer().real, _given.op, _given.type);
+            const bool sound = !kRooted || _given.group.get().has(_root);
+            means = {.kind = kKind, .code = code, .hierarchical = code != 0 && sound};
+            if (sound) {
+                means.library = _given.library_call(kKind, code, _root, chunks.size());
+            }
+        }
+        return means;
+    }
+
+    [[nodiscard]] std::optional<int> run_hierarchically() const {
+        if (static_cast<std::int64_t>(_count) > std::numeric_limits<int>::max()) {
+            return std::nullopt;
+        }
+        const int count = static_cast<int>(_count);
+        if constexpr (kRooted) {
+            return hierarchical_reduce(_call, _given.input(), _given.receive_buffer, count, _given.type, _given.op,
+                                       _root, _given.comm);
+        } else {
+            return hierarchical_allreduce(_call, _given.send_buffer, _given.receive_buffer, count, _given.type,
+                                          _given.op, _given.comm);
+        }
+    }
+
+    template <Function function>
+    int run_chunk(const Pipelined::Chunk& chunk) const {
+        const auto count = static_cast<Count>(chunk.count);
+        if (chunk.staged == nullptr) {
+            const Cut sent(_given.send_buffer, _given.type), received(_given.receive_buffer, _given.type);
+            void* const output = _has_result || !kRooted ? received.at(chunk.first) : nullptr;
+            return native<function>(sent.at(chunk.first), output, count);
+        }
+        if constexpr (kRooted) {
+            return native<function>(chunk.staged, _has_result ? chunk.result : nullptr, count);
+        } else {
+            return native<function>(MPI_IN_PLACE, chunk.staged, count);
+        }
+    }
+
+    template <Function function, class... Tail>
+    int run_staged(Tail... tail) const {
+        Stage stage(_call);
+        prepare(stage, tail...);
+        const auto placed = [&](const Access access, const void* const buffer) {
+            return stage.buffer(access, buffer, _count, _given.type, -1, Packing::mirror).address;
+        };
+        void* sent = const_cast<void*>(_given.send_buffer);
+        void* received = _given.receive_buffer;
+        if (!_given.in_place && _is_leaf) {
+            sent = placed(Access::in, _given.send_buffer);
+        }
+        if (_has_result) {
+            received = placed(_given.in_place ? Access::inout : Access::out, _given.receive_buffer);
+        } else if (!kRooted && _given.in_place) {
+            // The first rank's buffer in MPI_Exscan is input only. Not in place it means nothing: it may be shorter, or
+            // no address.
+            received = placed(Access::in, _given.receive_buffer);
+        }
+        return carry_out(stage, [&] { return native<function>(sent, received, _count, tail...); }, tail...);
+    }
+
+  private:
+    template <Function function, class... Tail>
+    int native(const void* sent, void* received, Count count, Tail... tail) const {
+        if constexpr (kRooted) {
+            return below<function>()(sent, received, count, _given.type, _given.op, _root, _given.comm, tail...);
+        } else {
+            return below<function>()(sent, received, count, _given.type, _given.op, _given.comm, tail...);
+        }
+    }
+
+    Call& _call;
+    const ReductionArguments _given;
+    const Count _count;
+    const int _root;
+    const bool _is_leaf, _has_result;
 };
 
 struct Reduce {
     template <Function function, class Count, class... Tail>
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    int root, MPI_Comm comm, Tail... tail) {
-        call.on(comm);
-        const Group group = group_of(comm);
-        check_root(call, group, root);
-        if (group.is_leaf(root) && !is_in_other_buffer(send_buffer, group, root)) {
-            check_elements(call, send_buffer, count, type);
-        }
-        if (group.is_root(root)) {
-            check_elements(call, receive_buffer, count, type);
-        }
-        if (group.is_root(root) || group.is_leaf(root)) {
-            check_operation(call, op);
-        }
-        bool all_host = false;
-        if (OnNode here(call, comm, Kind::reduce, tail...); here) {
-            here.arguments.root = root;
-            here.reduces(op, type, static_cast<std::int64_t>(count));
-            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-            if (!here.arguments.in_place) {
-                here.sends(send_buffer, static_cast<std::int64_t>(count), type);
-            }
-            if (here.is_root()) {
-                here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
-            }
-            if (here.run(tail...)) {
-                return MPI_SUCCESS;
-            }
-            all_host = here.all_host();
-        }
-        const bool in_place = send_buffer == MPI_IN_PLACE;
-        if constexpr (sizeof...(Tail) == 0) {
-            if (Pipelined chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
-                const bool is_root = group.is_root(root);
-                chunks.reads(in_place ? receive_buffer : send_buffer);
-                if (is_root) {
-                    chunks.writes(receive_buffer);
-                    chunks.keep_apart();
-                }
-                const std::uint32_t code = kernel_code(layer().real, op, type);
-                Pipelined::Alternatives means{
-                    .kind = Kind::reduce, .code = code, .hierarchical = code != 0 && group.has(root)};
-                if (group.has(root)) {
-                    means.library = LibraryCall{.kind = Kind::reduce,
-                                                .code = code,
-                                                .root = root,
-                                                .elements = static_cast<std::uint64_t>(count),
-                                                .send = bytes_of_buffer(in_place ? receive_buffer : send_buffer),
-                                                .receive = bytes_of_buffer(receive_buffer)};
-                }
-                const Pipelined::Method way = chunks.agreed(means);
-                if (way == Pipelined::Method::library) {
-                    chunks.run_library();
-                    return MPI_SUCCESS;
-                }
-                if (way == Pipelined::Method::hierarchical && chunks.size() <= std::numeric_limits<int>::max()) {
-                    return hierarchical_reduce(call, in_place ? receive_buffer : send_buffer, receive_buffer,
-                                               static_cast<int>(count), type, op, root, comm);
-                }
-                if (way != Pipelined::Method::whole) {
-                    const Cut sent(send_buffer, type), received(receive_buffer, type);
-                    return chunks.run([&](const Pipelined::Chunk& chunk) {
-                        const bool own = chunk.staged == nullptr;
-                        const void* const input = own ? sent.at(chunk.first) : chunk.staged;
-                        void* const output = !is_root ? nullptr : own ? received.at(chunk.first) : chunk.result;
-                        return below<function>()(input, output, static_cast<Count>(chunk.count), type, op, root, comm);
-                    });
-                }
-            }
-        }
-        Stage stage(call);
-        prepare(stage, tail...);
-        Argument<Count> sent{const_cast<void*>(send_buffer), count, type};
-        Argument<Count> received{receive_buffer, count, type};
-        if (!in_place && group.is_leaf(root)) {
-            sent = stage.buffer(Access::in, send_buffer, count, type, -1, Packing::mirror);
-        }
-        if (group.is_root(root)) {
-            received =
-                stage.buffer(in_place ? Access::inout : Access::out, receive_buffer, count, type, -1, Packing::mirror);
-        }
-        return carry_out(
-            stage,
-            [&] { return below<function>()(sent.address, received.address, count, type, op, root, comm, tail...); },
-            tail...);
+        const ReductionArguments given(send_buffer, receive_buffer, type, op, comm);
+        return run_collective<function>(call, Reduction<Kind::reduce, Count>(call, given, count, root), comm, tail...);
     }
 };
 
-/// MPI_Allreduce, MPI_Scan, MPI_Exscan.
+template <Kind kind>
 struct ReduceAll {
     template <Function function, class Count, class... Tail>
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, Tail... tail) {
-        call.on(comm);
-        // MPI_Exscan does not write to the first rank's buffer.
-        constexpr bool partial = function == Function::Exscan || function == Function::Iexscan ||
-                                 function == Function::Exscan_c || function == Function::Iexscan_c ||
-                                 function == Function::Exscan_init || function == Function::Exscan_init_c;
-        constexpr bool total = function == Function::Allreduce || function == Function::Allreduce_c ||
-                               function == Function::Iallreduce || function == Function::Iallreduce_c ||
-                               function == Function::Allreduce_init || function == Function::Allreduce_init_c;
-        const bool in_place = send_buffer == MPI_IN_PLACE;
-        if (!is_in_other_buffer(send_buffer, comm)) {
-            check_elements(call, send_buffer, count, type);
+        const ReductionArguments given(send_buffer, receive_buffer, type, op, comm);
+        return run_collective<function>(call, Reduction<kind, Count>(call, given, count), comm, tail...);
+    }
+};
+
+/// MPI_Reduce_scatter (`Counts`: one for each member) and MPI_Reduce_scatter_block (one for all).
+template <class Counts>
+class ScatteredReduction {
+  public:
+    static constexpr bool kVarying = std::is_pointer_v<Counts>;
+    static constexpr Agreement kAgreement = kVarying ? Agreement::none : Agreement::chunks;
+
+    ScatteredReduction(Call& call, const ReductionArguments& given, Counts counts)
+        : _call(call), _given(given), _counts(counts), _members(members_of(given.comm)) {}
+
+    [[nodiscard]] static constexpr Kind kind() { return Kind::reduce_scatter; }
+
+    void check() const {
+        const bool in_other = is_in_other_buffer(_given.send_buffer, _given.group);
+        const void* const operand = in_other ? _given.receive_buffer : _given.send_buffer;
+        for (int member = 0; member < (kVarying ? _members : 1); ++member) {
+            check_elements(_call, operand, count_of(member), _given.type);
         }
-        if (in_place || !partial || receive_buffer != MPI_IN_PLACE || group_of(comm).rank != 0) {
-            check_elements(call, receive_buffer, count, type);
+        if (!kVarying || _given.receive_buffer == MPI_IN_PLACE) {
+            check_elements(_call, _given.receive_buffer, count_of(_given.group.get().rank), _given.type);
         }
-        check_operation(call, op);
-        bool all_host = false;
-        if (OnNode here(call, comm, total ? Kind::allreduce : partial ? Kind::exscan : Kind::scan, tail...); here) {
-            const bool only_sends = partial && here.rank() == 0;
-            here.reduces(op, type, static_cast<std::int64_t>(count));
-            here.arguments.in_place = in_place && !only_sends;
-            if (!here.arguments.in_place) {
-                here.sends(in_place ? receive_buffer : send_buffer, static_cast<std::int64_t>(count), type);
-            }
-            if (!only_sends) {
-                here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
-            }
-            if (here.run(tail...)) {
-                return MPI_SUCCESS;
-            }
-            all_host = here.all_host();
+        check_operation(_call, _given.op);
+    }
+
+    void describe(OnNode& here) const {
+        coll::Arguments& arguments = here.arguments;
+        const std::int64_t own = count_of(here.rank());
+        std::int64_t before = 0, most = 0;
+        for (int member = 0; member < here.size(); ++member) {
+            before += member < here.rank() ? count_of(member) : 0;
+            most = std::max(most, count_of(member));
+            arguments.even = arguments.even && count_of(member) == own;
         }
-        if constexpr (sizeof...(Tail) == 0) {
-            if (Pipelined chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
-                chunks.reads(in_place ? receive_buffer : send_buffer);
-                if (!partial || group_of(comm).rank != 0) {
-                    chunks.writes(receive_buffer);
-                }
-                Pipelined::Alternatives means;
-                if constexpr (function == Function::Allreduce || function == Function::Allreduce_c) {
-                    const std::uint32_t code = kernel_code(layer().real, op, type);
-                    means = {.kind = Kind::allreduce,
-                             .code = code,
-                             .hierarchical = code != 0,
-                             .library = LibraryCall{.kind = Kind::allreduce,
-                                                    .code = code,
-                                                    .elements = static_cast<std::uint64_t>(count),
-                                                    .send = bytes_of_buffer(in_place ? receive_buffer : send_buffer),
-                                                    .receive = bytes_of_buffer(receive_buffer)}};
-                }
-                const Pipelined::Method way = chunks.agreed(means);
-                if (way == Pipelined::Method::library) {
-                    chunks.run_library();
-                    return MPI_SUCCESS;
-                }
-                if (way == Pipelined::Method::hierarchical && chunks.size() <= std::numeric_limits<int>::max()) {
-                    return hierarchical_allreduce(call, send_buffer, receive_buffer, static_cast<int>(count), type, op,
-                                                  comm);
-                }
-                if (way != Pipelined::Method::whole) {
-                    const Cut sent(send_buffer, type), received(receive_buffer, type);
-                    return chunks.run([&](const Pipelined::Chunk& chunk) {
-                        const bool own = chunk.staged == nullptr;
-                        return below<function>()(own ? sent.at(chunk.first) : MPI_IN_PLACE,
-                                                 own ? received.at(chunk.first) : chunk.staged,
-                                                 static_cast<Count>(chunk.count), type, op, comm);
-                    });
-                }
-            }
+        here.reduces(_given.op, _given.type, own);
+        arguments.bytes = here.bytes_of(most, _given.type);
+        arguments.own_offset = here.bytes_of(before, _given.type);
+        arguments.in_place = _given.in_place;
+        if (!_given.in_place) {
+            here.sends(_given.send_buffer, total(), _given.type);
         }
-        Stage stage(call);
+        here.receives(_given.receive_buffer, _given.in_place ? total() : own, _given.type);
+    }
+
+    [[nodiscard]] Cuttable cut() const { return {.count = count_of(0), .type = _given.type, .blocks = _members}; }
+
+    Pipelined::Alternatives describe(Pipelined& chunks) const {
+        chunks.reads_blocks(_given.input());
+        chunks.writes(_given.receive_buffer);
+        chunks.keep_apart();
+        const std::uint32_t code = kernel_code(layer().real, _given.op, _given.type);
+        Pipelined::Alternatives means{.kind = kind(), .code = code};
+        if (!_given.in_place) {  // else the library would put the result elsewhere
+            means.library = _given.library_call(kind(), code, 0, chunks.size());
+        }
+        return means;
+    }
+
+    template <Function function>
+    int run_chunk(const Pipelined::Chunk& chunk) const {
+        return below<function>()(chunk.staged, chunk.result, static_cast<Counts>(chunk.count), _given.type, _given.op,
+                                 _given.comm);
+    }
+
+    template <Function function, class... Tail>
+    int run_staged(Tail... tail) const {
+        Stage stage(_call);
         prepare(stage, tail...);
-        Argument<Count> sent{const_cast<void*>(send_buffer), count, type};
-        if (!in_place) {
-            sent = stage.buffer(Access::in, send_buffer, count, type, -1, Packing::mirror);
+        const std::int64_t own = count_of(_given.group.get().rank);
+        const auto placed = [&](const Access access, const void* const buffer, const std::int64_t count,
+                                const std::int64_t stored = -1) {
+            return stage.buffer(access, buffer, count, _given.type, -1, Packing::mirror, stored).address;
+        };
+        void* sent = const_cast<void*>(_given.send_buffer);
+        if (!_given.in_place) {
+            sent = placed(Access::in, _given.send_buffer, total());
         }
-        // In MPI_Exscan, the first rank's buffer is input only, or means nothing: it may be shorter, or no address.
-        Argument<Count> received{receive_buffer, count, type};
-        if (!partial || group_of(comm).rank != 0) {
-            received =
-                stage.buffer(in_place ? Access::inout : Access::out, receive_buffer, count, type, -1, Packing::mirror);
-        } else if (in_place) {
-            received = stage.buffer(Access::in, receive_buffer, count, type, -1, Packing::mirror);
-        }
+        // In place, the receive buffer holds the input for all ranks' parts, and the result goes to the first of these
+        // places.
+        void* const received = _given.in_place ? placed(Access::inout, _given.receive_buffer, total(), own)
+                                               : placed(Access::out, _given.receive_buffer, own);
         return carry_out(
-            stage, [&] { return below<function>()(sent.address, received.address, count, type, op, comm, tail...); },
+            stage,
+            [&] { return below<function>()(sent, received, _counts, _given.type, _given.op, _given.comm, tail...); },
             tail...);
     }
+
+  private:
+    /// Of the own group, whose members share the result, also on an intercommunicator.
+    [[nodiscard]] static int members_of(const MPI_Comm comm) {
+        int size = 0;
+        layer().real.Comm_size(comm, &size);
+        return size;
+    }
+    [[nodiscard]] std::int64_t count_of(const int member) const {
+        if constexpr (kVarying) {
+            return static_cast<std::int64_t>(_counts[member]);
+        } else {
+            return static_cast<std::int64_t>(_counts);
+        }
+    }
+    /// Elements of all parts.
+    [[nodiscard]] std::int64_t total() const {
+        std::int64_t sum = 0;
+        for (int member = 0; member < _members; ++member) {
+            sum += count_of(member);
+        }
+        return sum;
+    }
+
+    Call& _call;
+    const ReductionArguments _given;
+    const Counts _counts;
+    const int _members;
 };
 
 struct ReduceScatter {
     template <Function function, class Counts, class... Tail>
-    static int run(Call& call, const void* send_buffer, void* receive_buffer, Counts receive_counts, MPI_Datatype type,
+    static int run(Call& call, const void* send_buffer, void* receive_buffer, Counts counts, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
-        call.on(comm);
-        int size = 0;
-        layer().real.Comm_size(comm, &size);
-        if (is_in_other_buffer(send_buffer, comm)) {
-            check_parts(call, receive_buffer, receive_counts, type, size);
-        } else {
-            check_parts(call, send_buffer, receive_counts, type, size);
-            if (receive_buffer == MPI_IN_PLACE) {
-                check_elements(call, receive_buffer, receive_counts[group_of(comm).rank], type);
-            }
-        }
-        check_operation(call, op);
-        if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
-            const auto begin = receive_counts + here.rank();
-            const auto total = std::accumulate(receive_counts, receive_counts + here.size(), std::int64_t{0});
-            const auto mine = static_cast<std::int64_t>(*begin);
-            here.reduces(op, type, mine);
-            const auto end = receive_counts + here.size();
-            here.arguments.bytes = here.bytes_of(*std::max_element(receive_counts, end), type);
-            here.arguments.even = std::all_of(receive_counts, end, [=](const auto each) { return each == *begin; });
-            here.arguments.own_offset = here.bytes_of(std::accumulate(receive_counts, begin, std::int64_t{0}), type);
-            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-            if (!here.arguments.in_place) {
-                here.sends(send_buffer, total, type);
-            }
-            here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
-            if (here.run(tail...)) {
-                return MPI_SUCCESS;
-            }
-        }
-        Stage stage(call);
-        prepare(stage, tail...);
-        int rank = 0;
-        layer().real.Comm_rank(comm, &rank);
-        const std::int64_t total = std::accumulate(receive_counts, receive_counts + size, std::int64_t{0});
-        return reduce_scatter<function>(stage, send_buffer, receive_buffer, receive_counts, total,
-                                        static_cast<std::int64_t>(receive_counts[rank]), type, op, comm, tail...);
-    }
-
-    template <Function function, class Counts, class... Tail>
-    static int reduce_scatter(Stage& stage, const void* send_buffer, void* receive_buffer, Counts counts,
-                              std::int64_t total, std::int64_t mine, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                              Tail... tail) {
-        const bool in_place = send_buffer == MPI_IN_PLACE;
-        void* sent = const_cast<void*>(send_buffer);
-        if (!in_place) {
-            sent = stage.buffer(Access::in, send_buffer, total, type, -1, Packing::mirror).address;
-        }
-        // In place, the receive buffer holds the input for all ranks' parts, and the result goes to the first of these
-        // places.
-        void* const received =
-            in_place ? stage.buffer(Access::inout, receive_buffer, total, type, -1, Packing::mirror, mine).address
-                     : stage.buffer(Access::out, receive_buffer, mine, type, -1, Packing::mirror).address;
-        return carry_out(
-            stage, [&] { return below<function>()(sent, received, counts, type, op, comm, tail...); }, tail...);
-    }
-};
-
-struct ReduceScatterBlock {
-    template <Function function, class Count, class... Tail>
-    static int run(Call& call, const void* send_buffer, void* receive_buffer, Count receive_count, MPI_Datatype type,
-                   MPI_Op op, MPI_Comm comm, Tail... tail) {
-        call.on(comm);
-        if (!is_in_other_buffer(send_buffer, comm)) {
-            check_elements(call, send_buffer, receive_count, type);
-        }
-        check_elements(call, receive_buffer, receive_count, type);
-        check_operation(call, op);
-        bool all_host = false;
-        if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
-            const auto mine = static_cast<std::int64_t>(receive_count);
-            const std::int64_t total = mine * here.size();
-            here.reduces(op, type, mine);
-            here.arguments.own_offset = here.arguments.bytes * static_cast<std::uint64_t>(here.rank());
-            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-            if (!here.arguments.in_place) {
-                here.sends(send_buffer, total, type);
-            }
-            here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
-            if (here.run(tail...)) {
-                return MPI_SUCCESS;
-            }
-            all_host = here.all_host();
-        }
-        int size = 0;
-        layer().real.Comm_size(comm, &size);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (Pipelined chunks(call, comm, static_cast<std::int64_t>(receive_count), type, size);
-                !all_host && chunks) {
-                chunks.reads_blocks(send_buffer == MPI_IN_PLACE ? receive_buffer : send_buffer);
-                chunks.writes(receive_buffer);
-                chunks.keep_apart();
-                const std::uint32_t code = kernel_code(layer().real, op, type);
-                Pipelined::Alternatives means{.kind = Kind::reduce_scatter, .code = code};
-                if (send_buffer != MPI_IN_PLACE) {  // else the library would put the result elsewhere
-                    means.library = LibraryCall{.kind = Kind::reduce_scatter,
-                                                .code = code,
-                                                .elements = static_cast<std::uint64_t>(receive_count),
-                                                .send = bytes_of_buffer(send_buffer),
-                                                .receive = bytes_of_buffer(receive_buffer)};
-                }
-                const Pipelined::Method way = chunks.agreed(means);
-                if (way == Pipelined::Method::library) {
-                    chunks.run_library();
-                    return MPI_SUCCESS;
-                }
-                if (way == Pipelined::Method::chunks) {
-                    return chunks.run([&](const Pipelined::Chunk& chunk) {
-                        return below<function>()(chunk.staged, chunk.result, static_cast<Count>(chunk.count), type, op,
-                                                 comm);
-                    });
-                }
-            }
-        }
-        Stage stage(call);
-        prepare(stage, tail...);
-        const auto mine = static_cast<std::int64_t>(receive_count);
-        return ReduceScatter::reduce_scatter<function>(stage, send_buffer, receive_buffer, receive_count, mine * size,
-                                                       mine, type, op, comm, tail...);
+        const ReductionArguments given(send_buffer, receive_buffer, type, op, comm);
+        return run_collective<function>(call, ScatteredReduction<Counts>(call, given, counts), comm, tail...);
     }
 };
 
@@ -618,8 +663,8 @@ int hierarchical_allreduce(Call& call, const void* const send_buffer, void* cons
     });
     if (partitions.own_count() > 0) {
         in.attempt([&] {
-            return ReduceAll::run<Function::Allreduce>(call, MPI_IN_PLACE, partition, partitions.own_count(), type, op,
-                                                       in.hierarchy.inter_node());
+            return ReduceAll<Kind::allreduce>::run<Function::Allreduce>(
+                call, MPI_IN_PLACE, partition, partitions.own_count(), type, op, in.hierarchy.inter_node());
         });
     }
     in.attempt([&] {
@@ -666,9 +711,9 @@ Services proposing_services() {
     return {
         AWAKEN_SERVE_COUNTS(Bcast, Broadcast),
         AWAKEN_SERVE_COUNTS(Reduce, Reduce),
-        AWAKEN_SERVE_COUNTS(Allreduce, ReduceAll),
-        AWAKEN_SERVE_COUNTS(Scan, ReduceAll),
-        AWAKEN_SERVE_COUNTS(Exscan, ReduceAll),
+        AWAKEN_SERVE_COUNTS(Allreduce, ReduceAll<Kind::allreduce>),
+        AWAKEN_SERVE_COUNTS(Scan, ReduceAll<Kind::scan>),
+        AWAKEN_SERVE_COUNTS(Exscan, ReduceAll<Kind::exscan>),
         AWAKEN_SERVE_COUNTS(Gather, Gather),
         AWAKEN_SERVE_COUNTS(Gatherv, GatherV),
         AWAKEN_SERVE_COUNTS(Scatter, Scatter),
@@ -678,7 +723,7 @@ Services proposing_services() {
         AWAKEN_SERVE_COUNTS(Alltoall, AllToAll<Everyone>),
         AWAKEN_SERVE_COUNTS(Alltoallv, AllToAllV<Everyone>),
         AWAKEN_SERVE_COUNTS(Alltoallw, AllToAllW<Everyone>),
-        AWAKEN_SERVE_COUNTS(Reduce_scatter_block, ReduceScatterBlock),
+        AWAKEN_SERVE_COUNTS(Reduce_scatter_block, ReduceScatter),
     };
 }
 
@@ -696,11 +741,11 @@ Services collective_services() {
         AWAKEN_SERVE_COLLECTIVE(Alltoallv, Ialltoallv, AllToAllV<Everyone>),
         AWAKEN_SERVE_COLLECTIVE(Alltoallw, Ialltoallw, AllToAllW<Everyone>),
         AWAKEN_SERVE_COLLECTIVE(Reduce, Ireduce, Reduce),
-        AWAKEN_SERVE_COLLECTIVE(Allreduce, Iallreduce, ReduceAll),
-        AWAKEN_SERVE_COLLECTIVE(Scan, Iscan, ReduceAll),
-        AWAKEN_SERVE_COLLECTIVE(Exscan, Iexscan, ReduceAll),
+        AWAKEN_SERVE_COLLECTIVE(Allreduce, Iallreduce, ReduceAll<Kind::allreduce>),
+        AWAKEN_SERVE_COLLECTIVE(Scan, Iscan, ReduceAll<Kind::scan>),
+        AWAKEN_SERVE_COLLECTIVE(Exscan, Iexscan, ReduceAll<Kind::exscan>),
         AWAKEN_SERVE_COLLECTIVE(Reduce_scatter, Ireduce_scatter, ReduceScatter),
-        AWAKEN_SERVE_COLLECTIVE(Reduce_scatter_block, Ireduce_scatter_block, ReduceScatterBlock),
+        AWAKEN_SERVE_COLLECTIVE(Reduce_scatter_block, Ireduce_scatter_block, ReduceScatter),
         AWAKEN_SERVE_COUNTS(Reduce_local, ReduceLocal),
     };
 }

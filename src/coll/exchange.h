@@ -1,21 +1,13 @@
 // Collectives that move data between all members: gather, scatter, allgather and all-to-all in all their forms. An MPI
-// function describes its buffers by views. What the collective then tries, in this order, is the same for all:
-//   1. the node's GPUs (on_node.h)
-//   2. blocks of one size: NCCL or RCCL, messages, or chunks, as the members agree (pipelined.h)
-//      parts that vary: NCCL or RCCL, or messages (point_to_point.h)
-//   3. the MPI, with staging buffers
-// Only the blocking form takes the second step, since it waits for the members.
+// function describes its buffers by views (buffer_views.h), and Exchange describes those to each strategy
+// (strategies.h).
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <tuple>
 
 #include "coll/buffer_views.h"
-#include "coll/on_node.h"
-#include "coll/pipelined.h"
-#include "coll/point_to_point.h"
-#include "coll/run.h"
+#include "coll/strategies.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -36,10 +28,8 @@ class Exchange {
   public:
     static constexpr bool kScatters = Rooted && Send::kPerMember;
     static constexpr bool kToEach = !Rooted && Send::kPerMember;
-    static constexpr coll::Kind kKind = kScatters ? coll::Kind::scatter
-                                        : Rooted  ? coll::Kind::gather
-                                        : kToEach ? coll::Kind::alltoall
-                                                  : coll::Kind::allgather;
+    static constexpr Agreement kAgreement =
+        Send::kVarying || Receive::kVarying ? Agreement::messages : Agreement::chunks;
 
     Exchange(Call& call, const Send& send, const Receive& receive, const MPI_Comm comm, const int root = 0)
         : _call(call),
@@ -47,54 +37,31 @@ class Exchange {
           _receive(receive),
           _communicator(comm),
           _root(root),
-          _group(group_of(comm)),
+          _group(comm),
           _in_place(own_buffer() == MPI_IN_PLACE),
-          _is_root(!Rooted || _group.is_root(root)),
-          _is_leaf(!Rooted || _group.is_leaf(root)) {
-        call.on(comm);
+          _is_root(!Rooted || _group.get().is_root(root)),
+          _is_leaf(!Rooted || _group.get().is_leaf(root)) {}
+
+    [[nodiscard]] static constexpr coll::Kind kind() {
+        return kScatters ? coll::Kind::scatter
+               : Rooted  ? coll::Kind::gather
+               : kToEach ? coll::Kind::alltoall
+                         : coll::Kind::allgather;
     }
-
-    template <Function function, class... Tail>
-    int run(Tail... tail) {
-        check();
-        bool all_host = false;
-        if (OnNode here(_call, _communicator, kKind, tail...); here) {
-            describe(here);
-            if (here.run(tail...)) {
-                return MPI_SUCCESS;
-            }
-            all_host = here.all_host();
-        }
-        if constexpr (sizeof...(Tail) == 0) {
-            if (const std::optional<int> outcome = run_as_agreed<function>(all_host)) {
-                return *outcome;
-            }
-        }
-        return run_staged<function>(tail...);
-    }
-
-  private:
-    static constexpr bool kVarying = Send::kVarying || Receive::kVarying;
-
-    /// The buffer that MPI_IN_PLACE may stand for.
-    [[nodiscard]] const void* own_buffer() const { return kScatters ? _receive.address : _send.address; }
-    /// Whether the buffers mean something on this member.
-    [[nodiscard]] bool sends() const { return kScatters ? _is_root : _is_leaf && !_in_place; }
-    [[nodiscard]] bool receives() const { return kScatters ? _is_leaf && !_in_place : _is_root; }
 
     void check() const {
         bool in_other = false;
         if constexpr (Rooted) {
-            check_root(_call, _group, _root);
-            in_other = is_in_other_buffer(own_buffer(), _group, _root);
+            check_root(_call, _group.get(), _root);
+            in_other = is_in_other_buffer(own_buffer(), _group.get(), _root);
         } else {
             in_other = is_in_other_buffer(own_buffer(), _group);
         }
         if (kScatters ? _is_root : _is_leaf && !in_other) {
-            _send.check(_call, _group.size);
+            _send.check(_call, members_for(_send));
         }
         if (kScatters ? _is_leaf && !in_other : _is_root) {
-            _receive.check(_call, _group.size);
+            _receive.check(_call, members_for(_receive));
         }
     }
 
@@ -136,17 +103,14 @@ class Exchange {
         }
     }
 
-    template <class View>
-    [[nodiscard]] static std::uint64_t bytes_of_whole(const OnNode& here, const View& view) {
-        if constexpr (View::kPerMember) {
-            return 0;
-        } else {
-            return here.bytes_of(view.count, view.type);
-        }
-    }
+    /// All ranks pass MPI_IN_PLACE to an all-to-all then, and a member would overwrite what it has yet to send.
+    [[nodiscard]] bool may_agree() const { return !_group.get().between && !(kToEach && _in_place); }
 
-    /// Gives the data to `messages`.
     void describe(PointToPoint& messages) const {
+        if (Rooted && (!_group.get().has(_root) || (_in_place && !_is_root))) {
+            messages.leave_to_mpi();
+            return;
+        }
         if (receives()) {
             _receive.received_as(messages, _root);
         }
@@ -158,43 +122,19 @@ class Exchange {
         }
     }
 
-    /// Nothing: the MPI does it.
-    template <Function function>
-    [[nodiscard]] std::optional<int> run_as_agreed(const bool all_host) {
-        if constexpr (kVarying) {
-            // All ranks pass MPI_IN_PLACE to an all-to-all then, and a member would overwrite what it has yet to send.
-            if (PointToPoint messages(_call, _communicator, kKind);
-                !(kToEach && _in_place) && !_group.between && !all_host && messages) {
-                if (Rooted && (!_group.has(_root) || (_in_place && !_is_root))) {
-                    messages.leave_to_mpi();
-                } else {
-                    describe(messages);
-                }
-                if (messages.agreed()) {
-                    return messages.run();
-                }
-            }
-            return std::nullopt;
-        } else {
-            return run_blocks<function>(all_host);
-        }
+    /// Members may describe the same bytes by different types, so the bytes are cut.
+    [[nodiscard]] Cuttable cut() const {
+        return {.may = !_group.get().between, .count = block_bytes(), .blocks = _group.get().size};
     }
 
-    /// A block of one size for each member.
-    template <Function function>
-    [[nodiscard]] std::optional<int> run_blocks(const bool all_host) {
-        const bool is_in_send = kScatters ? _in_place : Rooted && !_in_place;
-        const std::int64_t block = is_in_send ? bytes_of(layer().real, _send.count, _send.type)
-                                              : bytes_of(layer().real, _receive.count, _receive.type);
-        Pipelined chunks(_call, _communicator, block, MPI_BYTE, _group.size);
-        if (_group.between || all_host || !chunks) {
-            return std::nullopt;
-        }
-        const std::int64_t sent = _send.total(_group.size), received = _receive.total(_group.size);
+    Pipelined::Alternatives describe(Pipelined& chunks) const {
+        const std::int64_t sent = _send.total(_group.get().size), received = _receive.total(_group.get().size);
         std::byte* const from = sends() ? bytes_at(_send.address, sent, _send.type) : nullptr;
         std::byte* const to = receives() ? bytes_at(_receive.address, received, _receive.type) : nullptr;
         // In place, a member's own block is where it belongs, and all-to-all sends what it receives.
-        std::byte* const own = !_in_place || to == nullptr ? from : kToEach ? to : to + block * _group.rank;
+        std::byte* const own = !_in_place || to == nullptr ? from
+                               : kToEach                   ? to
+                                                           : to + block_bytes() * _group.get().rank;
         if ((sends() && from == nullptr) || (receives() && to == nullptr)) {
             if (receives()) {
                 chunks.has_gaps(_receive.address, received, _receive.type);
@@ -211,48 +151,66 @@ class Exchange {
             }
         }
         chunks.keep_apart();
-        Pipelined::Alternatives means{.kind = kKind};
+        Pipelined::Alternatives means{.kind = kind()};
         // Neither the library nor messages can exchange in place.
-        means.messages = Rooted ? _group.has(_root) : !(kToEach && _in_place);
+        means.messages = Rooted ? _group.get().has(_root) : !(kToEach && _in_place);
         if (!Rooted && means.messages) {
             means.library = coll::CclCommunicator::Operation{
-                .kind = kKind, .block_bytes = static_cast<std::uint64_t>(block), .send = own, .receive = to};
+                .kind = kind(), .block_bytes = static_cast<std::uint64_t>(block_bytes()), .send = own, .receive = to};
         }
-        switch (chunks.agreed(means)) {
-            case Pipelined::Method::library:
-                chunks.run_library();
-                return MPI_SUCCESS;
-            case Pipelined::Method::messages: {
-                PointToPoint messages(_call, _communicator, kKind);
-                describe(messages);
-                return messages.run();
-            }
-            case Pipelined::Method::chunks:
-                return chunks.run([&](const Pipelined::Chunk& chunk) {
-                    const auto part = static_cast<decltype(_send.count)>(chunk.count);
-                    void* const result = kScatters && _in_place ? const_cast<void*>(_receive.address) : chunk.result;
-                    return native<function>(std::tuple{chunk.staged, part, MPI_BYTE, result, part, MPI_BYTE});
-                });
-            default:
-                return std::nullopt;
-        }
+        return means;
+    }
+
+    template <Function function>
+    int run_chunk(const Pipelined::Chunk& chunk) const {
+        const auto part = static_cast<decltype(_send.count)>(chunk.count);
+        void* const result = kScatters && _in_place ? const_cast<void*>(_receive.address) : chunk.result;
+        return native<function>(std::tuple{chunk.staged, part, MPI_BYTE, result, part, MPI_BYTE});
     }
 
     template <Function function, class... Tail>
-    int run_staged(Tail... tail) {
+    int run_staged(Tail... tail) const {
         Stage stage(_call);
         prepare(stage, tail...);
         auto sent = _send.given();
         auto received = _receive.given();
         if (sends()) {
-            sent = _send.placed(stage, Access::in, _group.size);
+            sent = _send.placed(stage, Access::in, _group.get().size);
         }
         if (receives()) {
             // In place, this member's own part is already there.
             const Access access = _in_place && !kScatters ? Access::inout : Access::out;
-            received = _receive.placed(stage, access, _group.size);
+            received = _receive.placed(stage, access, _group.get().size);
         }
         return carry_out(stage, [&] { return native<function>(std::tuple_cat(sent, received), tail...); }, tail...);
+    }
+
+  private:
+    static constexpr bool kVarying = kAgreement == Agreement::messages;
+
+    /// The buffer that MPI_IN_PLACE may stand for.
+    [[nodiscard]] const void* own_buffer() const { return kScatters ? _receive.address : _send.address; }
+    /// Whether the buffers mean something on this member.
+    [[nodiscard]] bool sends() const { return kScatters ? _is_root : _is_leaf && !_in_place; }
+    [[nodiscard]] bool receives() const { return kScatters ? _is_leaf && !_in_place : _is_root; }
+    /// As many counts as the view has.
+    template <class View>
+    [[nodiscard]] int members_for(const View&) const {
+        return View::kVarying ? _group.get().size : 1;
+    }
+    /// Of one member's block.
+    [[nodiscard]] std::int64_t block_bytes() const {
+        const bool in_send = kScatters ? _in_place : Rooted && !_in_place;
+        return in_send ? bytes_of(layer().real, _send.count, _send.type)
+                       : bytes_of(layer().real, _receive.count, _receive.type);
+    }
+    template <class View>
+    [[nodiscard]] static std::uint64_t bytes_of_whole(const OnNode& here, const View& view) {
+        if constexpr (View::kPerMember) {
+            return 0;
+        } else {
+            return here.bytes_of(view.count, view.type);
+        }
     }
 
     /// Calls the MPI's function with these buffers.
@@ -270,7 +228,7 @@ class Exchange {
     const Receive _receive;
     const MPI_Comm _communicator;
     const int _root;
-    const Group _group;
+    const LazyGroup _group;
     const bool _in_place, _is_root, _is_leaf;
 };
 
@@ -280,7 +238,7 @@ class Exchange {
 struct Everyone {
     template <Function function, class Send, class Receive, class... Tail>
     static int exchange(Call& call, const Send& send, const Receive& receive, const MPI_Comm comm, Tail... tail) {
-        return Exchange<false, Send, Receive>(call, send, receive, comm).template run<function>(tail...);
+        return run_collective<function>(call, Exchange<false, Send, Receive>(call, send, receive, comm), comm, tail...);
     }
 };
 
@@ -290,8 +248,8 @@ struct Gather {
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         const WholeView<Count> send{send_buffer, send_count, send_type};
         const BlocksView<Count> receive{receive_buffer, receive_count, receive_type};
-        return Exchange<true, WholeView<Count>, BlocksView<Count>>(call, send, receive, comm, root)
-            .template run<function>(tail...);
+        return run_collective<function>(
+            call, Exchange<true, WholeView<Count>, BlocksView<Count>>(call, send, receive, comm, root), comm, tail...);
     }
 };
 
@@ -303,8 +261,8 @@ struct GatherV {
         using Receive = PartsView<Counts, Displacements>;
         const WholeView<Count> send{send_buffer, send_count, send_type};
         const Receive receive{receive_buffer, receive_counts, displacements, receive_type};
-        return Exchange<true, WholeView<Count>, Receive>(call, send, receive, comm, root)
-            .template run<function>(tail...);
+        return run_collective<function>(
+            call, Exchange<true, WholeView<Count>, Receive>(call, send, receive, comm, root), comm, tail...);
     }
 };
 
@@ -314,8 +272,8 @@ struct Scatter {
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         const BlocksView<Count> send{send_buffer, send_count, send_type};
         const WholeView<Count> receive{receive_buffer, receive_count, receive_type};
-        return Exchange<true, BlocksView<Count>, WholeView<Count>>(call, send, receive, comm, root)
-            .template run<function>(tail...);
+        return run_collective<function>(
+            call, Exchange<true, BlocksView<Count>, WholeView<Count>>(call, send, receive, comm, root), comm, tail...);
     }
 };
 
@@ -327,7 +285,8 @@ struct ScatterV {
         using Send = PartsView<Counts, Displacements>;
         const Send send{send_buffer, send_counts, displacements, send_type};
         const WholeView<Count> receive{receive_buffer, receive_count, receive_type};
-        return Exchange<true, Send, WholeView<Count>>(call, send, receive, comm, root).template run<function>(tail...);
+        return run_collective<function>(call, Exchange<true, Send, WholeView<Count>>(call, send, receive, comm, root),
+                                        comm, tail...);
     }
 };
 

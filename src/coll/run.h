@@ -8,6 +8,8 @@
 // rank, with equivalent arguments, so ranks with host and with device buffers mix.
 #pragma once
 
+#include <optional>
+
 #include "call/call.h"
 #include "call/stage.h"
 
@@ -93,6 +95,22 @@ struct Group {
     }
     return group;
 }
+
+/// Asks the MPI about the group when that is first needed. Many collectives never need it.
+class LazyGroup {
+  public:
+    explicit LazyGroup(const MPI_Comm comm) noexcept : _communicator(comm) {}
+    [[nodiscard]] const Group& get() const {
+        if (!_group) {
+            _group = group_of(_communicator);
+        }
+        return *_group;
+    }
+
+  private:
+    const MPI_Comm _communicator;
+    mutable std::optional<Group> _group;
+};
 
 /// The tables list a collective in all its forms: AWAKEN_SERVE_COLLECTIVE(Bcast, Ibcast, Broadcast) gives Bcast,
 /// Ibcast, Bcast_init and their large-count versions.
