@@ -912,11 +912,95 @@ auto refusals_of(Run& run, Form form, int which) {
     };
 }
 
+/// A buffer of a collective, with all that the functions may ask of one.
+struct Side {
+    void* buffer = nullptr;
+    int count = 0;
+    MPI_Datatype type = MPI_INT;
+    const int *counts = nullptr, *at = nullptr;  ///< in elements
+    const int* bytes = nullptr;                  ///< where the parts are, in bytes
+    const MPI_Aint* addresses = nullptr;         ///< the same
+    const MPI_Datatype* types = nullptr;
+};
+struct Given {
+    Side send, receive;
+    MPI_Op op = MPI_SUM;
+    int root = 0;
+    MPI_Comm comm = MPI_COMM_NULL;
+};
+
+/// What may be wrong with a side, as bits.
+enum Wrong : unsigned { nothing_wrong = 0, in_place = 1, no_type = 2, negative_count = 4 };
+constexpr unsigned kNoData = no_type | negative_count, kAnything = in_place | kNoData;
+
+/// What is wrong on a rank, depending on whether it is the root.
+struct Wrongs {
+    unsigned at_root, beside_root;
+};
+/// A function, and which arguments it refuses.
+struct Refusing {
+    const char* name;
+    std::function<Forms(const Given&)> function;
+    Wrongs of_send, of_receive;
+    bool has_root = false, reduces = false;
+};
+
+#define CALL(name, ...) [](const Given& g) { return FORMS(name, __VA_ARGS__, g.comm); }
+#define BLOCK(side) g.side.buffer, g.side.count, g.side.type
+#define PARTS(side) g.side.buffer, g.side.counts, g.side.at, g.side.type
+#define TYPED_PARTS(side, places) g.side.buffer, g.side.counts, g.side.places, g.side.types
+// Reductions have one count and one type, here those of what is sent.
+#define REDUCED(elements) g.send.buffer, g.receive.buffer, g.send.elements, g.send.type, g.op
+
+/// Each argument of each function is wrong on rank `which` once, and then right.
+void try_each(Run& run, Form form, int which, const std::vector<Refusing>& table, const Given& right,
+              const int* negative, const MPI_Datatype* missing) {
+    const auto each = refusals_of(run, form, which);
+    for (const Refusing& row : table) {
+        const auto refuse = [&](int wanted, const std::string& what, const Given& wrong) {
+            each(wanted, (std::string(row.name) + what).c_str(), row.function(wrong), row.function(right));
+        };
+        for (const bool of_send : {true, false}) {
+            const Wrongs& wrongs = of_send ? row.of_send : row.of_receive;
+            const unsigned bits = which == right.root ? wrongs.at_root : wrongs.beside_root;
+            const std::string where = of_send ? " of what is sent" : " of what is received";
+            const auto with = [&](const auto& change) {
+                Given wrong = right;
+                change(of_send ? wrong.send : wrong.receive);
+                return wrong;
+            };
+            if ((bits & in_place) != 0) {
+                refuse(MPI_ERR_BUFFER, ": no buffer" + where, with([](Side& side) { side.buffer = MPI_IN_PLACE; }));
+            }
+            if ((bits & no_type) != 0) {
+                refuse(MPI_ERR_TYPE, ": no type" + where, with([&](Side& side) {
+                           side.type = MPI_DATATYPE_NULL;
+                           side.types = missing;
+                       }));
+            }
+            if ((bits & negative_count) != 0) {
+                refuse(MPI_ERR_COUNT, ": less than nothing" + where, with([&](Side& side) {
+                           side.count = -1;
+                           side.counts = negative;
+                       }));
+            }
+        }
+        Given wrong = right;
+        if (row.reduces) {
+            wrong.op = MPI_OP_NULL;
+            refuse(MPI_ERR_OP, ": no operation", wrong);
+        }
+        wrong = right;
+        if (row.has_root) {
+            wrong.root = run.size;
+            refuse(MPI_ERR_ROOT, ": no such root", wrong);
+        }
+    }
+}
+
 /// Missing types, negative counts and MPI_IN_PLACE where it means nothing, on one rank, in one place of several.
 void wrong_arguments(Run& run, Form form) {
-    const MPI_Comm comm = run.comm;
     const auto size = static_cast<std::size_t>(run.size);
-    const MPI_Datatype none = MPI_DATATYPE_NULL;
     constexpr int kCount = 3000;
     std::vector<int> counts(size, kCount), at(size), bytes(size), short_of_none(size, kCount);
     for (std::size_t rank = 0; rank < size; ++rank) {
@@ -926,218 +1010,88 @@ void wrong_arguments(Run& run, Form form) {
     short_of_none.back() = -1;
     const std::vector<MPI_Datatype> types(size, MPI_INT);
     std::vector<MPI_Datatype> one_missing = types;
-    one_missing.back() = none;
-    const int *ns = counts.data(), *negative = short_of_none.data(), *ds = at.data(), *bs = bytes.data();
-    const MPI_Datatype *ts = types.data(), *missing = one_missing.data();
-    int* one = run.values<int>(kCount);
-    int* all = run.values<int>(kCount * size);
-    int* to_one = run.output<int>(kCount);
-    int* to_all = run.output<int>(kCount * size);
-    void* const none_here = MPI_IN_PLACE;
-    const auto try_each = [&](int which) {
-        const auto each = refusals_of(run, form, which);
-        const Forms bcast = FORMS(Bcast, to_one, kCount, MPI_INT, 0, comm);
-        each(MPI_ERR_TYPE, "bcast of no type", FORMS(Bcast, to_one, kCount, none, 0, comm), bcast);
-        each(MPI_ERR_COUNT, "bcast of less than nothing", FORMS(Bcast, to_one, -1, MPI_INT, 0, comm), bcast);
-        each(MPI_ERR_ROOT, "bcast from nobody", FORMS(Bcast, to_one, kCount, MPI_INT, run.size, comm), bcast);
-        each(MPI_ERR_BUFFER, "bcast in place", FORMS(Bcast, none_here, kCount, MPI_INT, 0, comm), bcast);
-        const Forms gather = FORMS(Gather, one, kCount, MPI_INT, to_all, kCount, MPI_INT, 0, comm);
-        each(MPI_ERR_TYPE, "gather of no type", FORMS(Gather, one, kCount, none, to_all, kCount, MPI_INT, 0, comm),
-             gather);
-        each(MPI_ERR_COUNT, "gather of less than nothing",
-             FORMS(Gather, one, -1, MPI_INT, to_all, kCount, MPI_INT, 0, comm), gather);
-        const Forms scatter = FORMS(Scatter, all, kCount, MPI_INT, to_one, kCount, MPI_INT, 0, comm);
-        each(MPI_ERR_TYPE, "scatter of no type", FORMS(Scatter, all, kCount, MPI_INT, to_one, kCount, none, 0, comm),
-             scatter);
-        const Forms gatherv = FORMS(Gatherv, one, kCount, MPI_INT, to_all, ns, ds, MPI_INT, 0, comm);
-        each(MPI_ERR_TYPE, "gatherv of no type", FORMS(Gatherv, one, kCount, none, to_all, ns, ds, MPI_INT, 0, comm),
-             gatherv);
-        const Forms scatterv = FORMS(Scatterv, all, ns, ds, MPI_INT, to_one, kCount, MPI_INT, 0, comm);
-        each(MPI_ERR_TYPE, "scatterv of no type", FORMS(Scatterv, all, ns, ds, MPI_INT, to_one, kCount, none, 0, comm),
-             scatterv);
-        if (which == 0) {
-            each(MPI_ERR_BUFFER, "gather to no buffer",
-                 FORMS(Gather, one, kCount, MPI_INT, none_here, kCount, MPI_INT, 0, comm), gather);
-            each(MPI_ERR_BUFFER, "scatter from no buffer",
-                 FORMS(Scatter, none_here, kCount, MPI_INT, to_one, kCount, MPI_INT, 0, comm), scatter);
-            each(MPI_ERR_BUFFER, "gatherv to no buffer",
-                 FORMS(Gatherv, one, kCount, MPI_INT, none_here, ns, ds, MPI_INT, 0, comm), gatherv);
-            each(MPI_ERR_BUFFER, "scatterv from no buffer",
-                 FORMS(Scatterv, none_here, ns, ds, MPI_INT, to_one, kCount, MPI_INT, 0, comm), scatterv);
-            each(MPI_ERR_TYPE, "gather to no type", FORMS(Gather, one, kCount, MPI_INT, to_all, kCount, none, 0, comm),
-                 gather);
-            each(MPI_ERR_TYPE, "scatter from no type",
-                 FORMS(Scatter, all, kCount, none, to_one, kCount, MPI_INT, 0, comm), scatter);
-            each(MPI_ERR_COUNT, "gatherv to less than nothing",
-                 FORMS(Gatherv, one, kCount, MPI_INT, to_all, negative, ds, MPI_INT, 0, comm), gatherv);
-            each(MPI_ERR_COUNT, "scatterv from less than nothing",
-                 FORMS(Scatterv, all, negative, ds, MPI_INT, to_one, kCount, MPI_INT, 0, comm), scatterv);
-        } else {
-            each(MPI_ERR_BUFFER, "gather in place beside the root",
-                 FORMS(Gather, none_here, kCount, MPI_INT, to_all, kCount, MPI_INT, 0, comm), gather);
-            each(MPI_ERR_BUFFER, "scatter in place beside the root",
-                 FORMS(Scatter, all, kCount, MPI_INT, none_here, kCount, MPI_INT, 0, comm), scatter);
-            each(MPI_ERR_BUFFER, "gatherv in place beside the root",
-                 FORMS(Gatherv, none_here, kCount, MPI_INT, to_all, ns, ds, MPI_INT, 0, comm), gatherv);
-            each(MPI_ERR_BUFFER, "scatterv in place beside the root",
-                 FORMS(Scatterv, all, ns, ds, MPI_INT, none_here, kCount, MPI_INT, 0, comm), scatterv);
-        }
-        const Forms allgather = FORMS(Allgather, one, kCount, MPI_INT, to_all, kCount, MPI_INT, comm);
-        each(MPI_ERR_BUFFER, "allgather to no buffer",
-             FORMS(Allgather, one, kCount, MPI_INT, none_here, kCount, MPI_INT, comm), allgather);
-        each(MPI_ERR_TYPE, "allgather of no type", FORMS(Allgather, one, kCount, none, to_all, kCount, MPI_INT, comm),
-             allgather);
-        each(MPI_ERR_TYPE, "allgather to no type", FORMS(Allgather, one, kCount, MPI_INT, to_all, kCount, none, comm),
-             allgather);
-        const Forms allgatherv = FORMS(Allgatherv, one, kCount, MPI_INT, to_all, ns, ds, MPI_INT, comm);
-        each(MPI_ERR_BUFFER, "allgatherv to no buffer",
-             FORMS(Allgatherv, one, kCount, MPI_INT, none_here, ns, ds, MPI_INT, comm), allgatherv);
-        each(MPI_ERR_TYPE, "allgatherv to no type", FORMS(Allgatherv, one, kCount, MPI_INT, to_all, ns, ds, none, comm),
-             allgatherv);
-        each(MPI_ERR_COUNT, "allgatherv to less than nothing",
-             FORMS(Allgatherv, one, kCount, MPI_INT, to_all, negative, ds, MPI_INT, comm), allgatherv);
-        const Forms alltoall = FORMS(Alltoall, all, kCount, MPI_INT, to_all, kCount, MPI_INT, comm);
-        each(MPI_ERR_BUFFER, "alltoall to no buffer",
-             FORMS(Alltoall, all, kCount, MPI_INT, none_here, kCount, MPI_INT, comm), alltoall);
-        each(MPI_ERR_TYPE, "alltoall of no type", FORMS(Alltoall, all, kCount, none, to_all, kCount, MPI_INT, comm),
-             alltoall);
-        each(MPI_ERR_COUNT, "alltoall of less than nothing",
-             FORMS(Alltoall, all, kCount, MPI_INT, to_all, -1, MPI_INT, comm), alltoall);
-        const Forms alltoallv = FORMS(Alltoallv, all, ns, ds, MPI_INT, to_all, ns, ds, MPI_INT, comm);
-        each(MPI_ERR_BUFFER, "alltoallv to no buffer",
-             FORMS(Alltoallv, all, ns, ds, MPI_INT, none_here, ns, ds, MPI_INT, comm), alltoallv);
-        each(MPI_ERR_TYPE, "alltoallv of no type", FORMS(Alltoallv, all, ns, ds, none, to_all, ns, ds, MPI_INT, comm),
-             alltoallv);
-        each(MPI_ERR_COUNT, "alltoallv of less than nothing",
-             FORMS(Alltoallv, all, negative, ds, MPI_INT, to_all, ns, ds, MPI_INT, comm), alltoallv);
-        each(MPI_ERR_COUNT, "alltoallv to less than nothing",
-             FORMS(Alltoallv, all, ns, ds, MPI_INT, to_all, negative, ds, MPI_INT, comm), alltoallv);
-        const Forms alltoallw = FORMS(Alltoallw, all, ns, bs, ts, to_all, ns, bs, ts, comm);
-        each(MPI_ERR_BUFFER, "alltoallw to no buffer", FORMS(Alltoallw, all, ns, bs, ts, none_here, ns, bs, ts, comm),
-             alltoallw);
-        each(MPI_ERR_TYPE, "alltoallw of no type", FORMS(Alltoallw, all, ns, bs, missing, to_all, ns, bs, ts, comm),
-             alltoallw);
-        each(MPI_ERR_TYPE, "alltoallw to no type", FORMS(Alltoallw, all, ns, bs, ts, to_all, ns, bs, missing, comm),
-             alltoallw);
-        each(MPI_ERR_COUNT, "alltoallw to less than nothing",
-             FORMS(Alltoallw, all, ns, bs, ts, to_all, negative, bs, ts, comm), alltoallw);
-        const Forms reduce = FORMS(Reduce, one, to_one, kCount, MPI_INT, MPI_SUM, 0, comm);
-        if (which == 0) {
-            each(MPI_ERR_BUFFER, "reduce to no buffer",
-                 FORMS(Reduce, one, none_here, kCount, MPI_INT, MPI_SUM, 0, comm), reduce);
-        } else {
-            each(MPI_ERR_BUFFER, "reduce in place beside the root",
-                 FORMS(Reduce, none_here, to_one, kCount, MPI_INT, MPI_SUM, 0, comm), reduce);
-        }
-        each(MPI_ERR_TYPE, "reduce of no type", FORMS(Reduce, one, to_one, kCount, none, MPI_SUM, 0, comm), reduce);
-        each(MPI_ERR_COUNT, "reduce of less than nothing", FORMS(Reduce, one, to_one, -1, MPI_INT, MPI_SUM, 0, comm),
-             reduce);
-        each(MPI_ERR_OP, "reduce by nothing", FORMS(Reduce, one, to_one, kCount, MPI_INT, MPI_OP_NULL, 0, comm),
-             reduce);
-        const Forms allreduce = FORMS(Allreduce, one, to_one, kCount, MPI_INT, MPI_SUM, comm);
-        each(MPI_ERR_BUFFER, "allreduce to no buffer", FORMS(Allreduce, one, none_here, kCount, MPI_INT, MPI_SUM, comm),
-             allreduce);
-        each(MPI_ERR_TYPE, "allreduce of no type", FORMS(Allreduce, one, to_one, kCount, none, MPI_SUM, comm),
-             allreduce);
-        each(MPI_ERR_COUNT, "allreduce of less than nothing", FORMS(Allreduce, one, to_one, -1, MPI_INT, MPI_SUM, comm),
-             allreduce);
-        each(MPI_ERR_OP, "allreduce by nothing", FORMS(Allreduce, one, to_one, kCount, MPI_INT, MPI_OP_NULL, comm),
-             allreduce);
-        const Forms exscan = FORMS(Exscan, one, to_one, kCount, MPI_INT, MPI_SUM, comm);
-        if (which > 0) {
-            each(MPI_ERR_BUFFER, "exscan to no buffer", FORMS(Exscan, one, none_here, kCount, MPI_INT, MPI_SUM, comm),
-                 exscan);
-        } else {
-            each(MPI_ERR_BUFFER, "exscan from no buffer",
-                 FORMS(Exscan, none_here, none_here, kCount, MPI_INT, MPI_SUM, comm), exscan);
-        }
-        const Forms scan = FORMS(Scan, one, to_one, kCount, MPI_INT, MPI_SUM, comm);
-        each(MPI_ERR_BUFFER, "scan to no buffer", FORMS(Scan, one, none_here, kCount, MPI_INT, MPI_SUM, comm), scan);
-        each(MPI_ERR_TYPE, "scan of no type", FORMS(Scan, one, to_one, kCount, none, MPI_SUM, comm), scan);
-        const Forms scattered = FORMS(Reduce_scatter, all, to_one, ns, MPI_INT, MPI_SUM, comm);
-        each(MPI_ERR_BUFFER, "reduce_scatter to no buffer",
-             FORMS(Reduce_scatter, all, none_here, ns, MPI_INT, MPI_SUM, comm), scattered);
-        each(MPI_ERR_TYPE, "reduce_scatter of no type", FORMS(Reduce_scatter, all, to_one, ns, none, MPI_SUM, comm),
-             scattered);
-        each(MPI_ERR_COUNT, "reduce_scatter of less than nothing",
-             FORMS(Reduce_scatter, all, to_one, negative, MPI_INT, MPI_SUM, comm), scattered);
-        const Forms blocks = FORMS(Reduce_scatter_block, all, to_one, kCount, MPI_INT, MPI_SUM, comm);
-        each(MPI_ERR_BUFFER, "reduce_scatter_block to no buffer",
-             FORMS(Reduce_scatter_block, all, none_here, kCount, MPI_INT, MPI_SUM, comm), blocks);
-        each(MPI_ERR_TYPE, "reduce_scatter_block of no type",
-             FORMS(Reduce_scatter_block, all, to_one, kCount, none, MPI_SUM, comm), blocks);
+    one_missing.back() = MPI_DATATYPE_NULL;
+    Given right;
+    right.comm = run.comm;
+    for (Side* const side : {&right.send, &right.receive}) {
+        side->count = kCount;
+        side->counts = counts.data();
+        side->at = at.data();
+        side->bytes = bytes.data();
+        side->types = types.data();
+    }
+    right.send.buffer = run.values<int>(kCount * size);
+    right.receive.buffer = run.output<int>(kCount * size);
+
+    constexpr Wrongs nothing{nothing_wrong, nothing_wrong}, data{kNoData, kNoData}, anything{kAnything, kAnything};
+    constexpr Wrongs only_at_root{kAnything, nothing_wrong}, own_data{kNoData, kAnything};
+    constexpr Wrongs place{in_place, in_place}, result{in_place, nothing_wrong};
+    constexpr Wrongs beside_first{nothing_wrong, in_place};  // the first rank receives nothing
+    const std::vector<Refusing> table{
+        {"bcast", CALL(Bcast, BLOCK(receive), g.root), nothing, anything, true},
+        {"gather", CALL(Gather, BLOCK(send), BLOCK(receive), g.root), own_data, only_at_root, true},
+        {"gatherv", CALL(Gatherv, BLOCK(send), PARTS(receive), g.root), own_data, only_at_root, true},
+        {"scatter", CALL(Scatter, BLOCK(send), BLOCK(receive), g.root), only_at_root, own_data, true},
+        {"scatterv", CALL(Scatterv, PARTS(send), BLOCK(receive), g.root), only_at_root, own_data, true},
+        {"allgather", CALL(Allgather, BLOCK(send), BLOCK(receive)), data, anything},
+        {"allgatherv", CALL(Allgatherv, BLOCK(send), PARTS(receive)), data, anything},
+        {"alltoall", CALL(Alltoall, BLOCK(send), BLOCK(receive)), data, anything},
+        {"alltoallv", CALL(Alltoallv, PARTS(send), PARTS(receive)), data, anything},
+        {"alltoallw", CALL(Alltoallw, TYPED_PARTS(send, bytes), TYPED_PARTS(receive, bytes)), data, anything},
+        {"reduce", CALL(Reduce, REDUCED(count), g.root), own_data, result, true, true},
+        {"allreduce", CALL(Allreduce, REDUCED(count)), data, place, false, true},
+        {"scan", CALL(Scan, REDUCED(count)), data, place, false, true},
+        {"exscan", CALL(Exscan, REDUCED(count)), data, beside_first, false, true},
+        {"reduce_scatter", CALL(Reduce_scatter, REDUCED(counts)), data, place, false, true},
+        {"reduce_scatter_block", CALL(Reduce_scatter_block, REDUCED(count)), data, place, false, true},
     };
-    try_each(0);
-    if (run.size > 1) {
-        try_each(run.size - 1);
+    for (int which = 0; which < run.size; which += std::max(1, run.size - 1)) {
+        try_each(run, form, which, table, right, short_of_none.data(), one_missing.data());
     }
 }
 
 /// The same of neighbourhoods, where the second of two edges is the wrong one.
 void wrong_edges(Run& run, Form form) {
     const std::array<int, 1> dimensions{run.size}, periodic{1};
-    MPI_Comm ring = MPI_COMM_NULL;
-    OK(MPI_Cart_create(run.comm, 1, dimensions.data(), periodic.data(), 0, &ring));
-    OK(MPI_Comm_set_errhandler(ring, MPI_ERRORS_RETURN));
-    const MPI_Datatype none = MPI_DATATYPE_NULL;
     constexpr int kCount = 3000;
     const std::array<int, 2> counts{kCount, kCount}, short_of_none{kCount, -1}, at{0, kCount};
     const std::array<MPI_Aint, 2> bytes{0, kCount * MPI_Aint{sizeof(int)}};
-    MPI_Datatype uncommitted = none;
+    MPI_Datatype uncommitted = MPI_DATATYPE_NULL;
     OK(MPI_Type_contiguous(1, MPI_INT, &uncommitted));
-    const std::array<MPI_Datatype, 2> types{MPI_INT, MPI_INT}, one_missing{MPI_INT, none},
+    const std::array<MPI_Datatype, 2> types{MPI_INT, MPI_INT}, one_missing{MPI_INT, MPI_DATATYPE_NULL},
         one_new{MPI_INT, uncommitted};
-    const int *ns = counts.data(), *negative = short_of_none.data(), *ds = at.data();
-    const MPI_Aint* bs = bytes.data();
-    const MPI_Datatype *ts = types.data(), *missing = one_missing.data(), *unfinished = one_new.data();
-    int* one = run.values<int>(kCount);
-    int* two = run.values<int>(2 * kCount);
-    int* in = run.output<int>(2 * kCount);
-    void* const none_here = MPI_IN_PLACE;
-    const auto each = refusals_of(run, form, run.size - 1);
-    const Forms alltoall = FORMS(Neighbor_alltoall, two, kCount, MPI_INT, in, kCount, MPI_INT, ring);
-    each(MPI_ERR_BUFFER, "alltoall in place",
-         FORMS(Neighbor_alltoall, two, kCount, MPI_INT, none_here, kCount, MPI_INT, ring), alltoall);
-    each(MPI_ERR_TYPE, "alltoall of no type", FORMS(Neighbor_alltoall, two, kCount, none, in, kCount, MPI_INT, ring),
-         alltoall);
-    each(MPI_ERR_TYPE, "alltoall to no type", FORMS(Neighbor_alltoall, two, kCount, MPI_INT, in, kCount, none, ring),
-         alltoall);
-    each(MPI_ERR_COUNT, "alltoall of less than nothing",
-         FORMS(Neighbor_alltoall, two, -1, MPI_INT, in, kCount, MPI_INT, ring), alltoall);
-    const Forms allgather = FORMS(Neighbor_allgather, one, kCount, MPI_INT, in, kCount, MPI_INT, ring);
-    each(MPI_ERR_BUFFER, "allgather in place",
-         FORMS(Neighbor_allgather, none_here, kCount, MPI_INT, in, kCount, MPI_INT, ring), allgather);
-    each(MPI_ERR_TYPE, "allgather of no type", FORMS(Neighbor_allgather, one, kCount, none, in, kCount, MPI_INT, ring),
-         allgather);
-    const Forms allgatherv = FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, in, ns, ds, MPI_INT, ring);
-    each(MPI_ERR_BUFFER, "allgatherv in place",
-         FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, none_here, ns, ds, MPI_INT, ring), allgatherv);
-    each(MPI_ERR_TYPE, "allgatherv to no type",
-         FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, in, ns, ds, none, ring), allgatherv);
-    each(MPI_ERR_COUNT, "allgatherv to less than nothing",
-         FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, in, negative, ds, MPI_INT, ring), allgatherv);
-    const Forms alltoallv = FORMS(Neighbor_alltoallv, two, ns, ds, MPI_INT, in, ns, ds, MPI_INT, ring);
-    each(MPI_ERR_BUFFER, "alltoallv in place",
-         FORMS(Neighbor_alltoallv, none_here, ns, ds, MPI_INT, in, ns, ds, MPI_INT, ring), alltoallv);
-    each(MPI_ERR_TYPE, "alltoallv of no type", FORMS(Neighbor_alltoallv, two, ns, ds, none, in, ns, ds, MPI_INT, ring),
-         alltoallv);
-    each(MPI_ERR_COUNT, "alltoallv of less than nothing",
-         FORMS(Neighbor_alltoallv, two, negative, ds, MPI_INT, in, ns, ds, MPI_INT, ring), alltoallv);
-    const Forms alltoallw = FORMS(Neighbor_alltoallw, two, ns, bs, ts, in, ns, bs, ts, ring);
-    each(MPI_ERR_BUFFER, "alltoallw in place", FORMS(Neighbor_alltoallw, two, ns, bs, ts, none_here, ns, bs, ts, ring),
-         alltoallw);
-    each(MPI_ERR_TYPE, "alltoallw of no type", FORMS(Neighbor_alltoallw, two, ns, bs, missing, in, ns, bs, ts, ring),
-         alltoallw);
-    each(MPI_ERR_TYPE, "alltoallw to no type", FORMS(Neighbor_alltoallw, two, ns, bs, ts, in, ns, bs, missing, ring),
-         alltoallw);
-    if (form == Form::blocking) {  // the others may pass images, with types of their own
-        each(MPI_ERR_TYPE, "alltoallw of an uncommitted type",
-             FORMS(Neighbor_alltoallw, two, ns, bs, unfinished, in, ns, bs, ts, ring), alltoallw);
+    Given right;
+    OK(MPI_Cart_create(run.comm, 1, dimensions.data(), periodic.data(), 0, &right.comm));
+    OK(MPI_Comm_set_errhandler(right.comm, MPI_ERRORS_RETURN));
+    for (Side* const side : {&right.send, &right.receive}) {
+        side->count = kCount;
+        side->counts = counts.data();
+        side->at = at.data();
+        side->addresses = bytes.data();
+        side->types = types.data();
     }
-    each(MPI_ERR_COUNT, "alltoallw to less than nothing",
-         FORMS(Neighbor_alltoallw, two, ns, bs, ts, in, negative, bs, ts, ring), alltoallw);
+    right.send.buffer = run.values<int>(2 * kCount);
+    right.receive.buffer = run.output<int>(2 * kCount);
+    constexpr Wrongs anything{kAnything, kAnything};
+    const std::vector<Refusing> table{
+        {"neighbor_allgather", CALL(Neighbor_allgather, BLOCK(send), BLOCK(receive)), anything, anything},
+        {"neighbor_allgatherv", CALL(Neighbor_allgatherv, BLOCK(send), PARTS(receive)), anything, anything},
+        {"neighbor_alltoall", CALL(Neighbor_alltoall, BLOCK(send), BLOCK(receive)), anything, anything},
+        {"neighbor_alltoallv", CALL(Neighbor_alltoallv, PARTS(send), PARTS(receive)), anything, anything},
+        {"neighbor_alltoallw", CALL(Neighbor_alltoallw, TYPED_PARTS(send, addresses), TYPED_PARTS(receive, addresses)),
+         anything, anything},
+    };
+    const int which = run.size - 1;
+    try_each(run, form, which, table, right, short_of_none.data(), one_missing.data());
+    if (form == Form::blocking) {  // the others may pass staging buffers, with types of their own
+        const Refusing& alltoallw = table.back();
+        Given wrong = right;
+        wrong.send.types = one_new.data();
+        refusals_of(run, form, which)(MPI_ERR_TYPE, "neighbor_alltoallw of an uncommitted type",
+                                      alltoallw.function(wrong), alltoallw.function(right));
+    }
     OK(MPI_Type_free(&uncommitted));
-    OK(MPI_Comm_free(&ring));
+    OK(MPI_Comm_free(&right.comm));
 }
 
 /// That nothing goes from one rank to another may be said by no elements, or by elements of nothing.
