@@ -194,7 +194,7 @@ AWAKEN_DEVICE void block_barrier_before_fence() noexcept {
 AWAKEN_DEVICE void spin_pause() noexcept {
     host::pause();
 }
-AWAKEN_DEVICE void system_fence() noexcept {
+AWAKEN_DEVICE void device_fence() noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -62,7 +62,7 @@ struct Tuning {
     std::size_t collective_blocks = 64;
     /// The same for nonblocking collectives, which run beside those kernels.
     std::size_t collective_overlap_blocks = 64;
-    std::size_t collective_block_bytes = std::size_t{16} << 10;
+    std::size_t collective_block_bytes = std::size_t{8} << 10;
     /// Collectives that pass through host memory use chunks of this size. The smallest figure of all ranks counts.
     std::size_t collective_chunk_bytes = std::size_t{2} << 20;
 

@@ -48,7 +48,9 @@ struct Notice {
 /// All threads of the block must reach this, after their last write.
 ///
 /// One thread of the block fences for all. If all threads fenced, each would wait for the farthest GPU that it has
-/// written to, and the last one would wait once more.
+/// written to, and the last one would wait once more. But for the last block, the fence need only reach the threads of
+/// this GPU: the last block has seen the writes of all others then, and its own release to the host and the other GPUs
+/// orders those, too. A fence of the whole system for each block would cost 1.5 us.
 AWAKEN_DEVICE void give_notice(const Notice& notice) {
     block_barrier_before_fence();
     if (thread_index().x != 0 || address(notice.word) == 0) {
@@ -56,7 +58,7 @@ AWAKEN_DEVICE void give_notice(const Notice& notice) {
     }
     const u32 blocks = grid_size().x * grid_size().y;
     if (blocks > 1) {
-        system_fence();
+        device_fence();
         if (atomic_add(notice.counter, 1U) != blocks - 1) {
             return;
         }

@@ -98,7 +98,7 @@ AWAKEN_DEVICE Index3 grid_size() {
 AWAKEN_DEVICE void block_barrier() {
     __syncthreads();
 }
-/// The same. Afterwards one thread's system_fence() also covers the earlier writes of all threads of the block.
+/// The same. Afterwards one thread's fence also covers the earlier writes of all threads of the block.
 /// NVIDIA's memory model gives that for nothing. On AMD's GPUs a thread's fence need not wait for writes of other waves
 /// that are still under way.
 AWAKEN_DEVICE void block_barrier_before_fence() {
@@ -115,9 +115,9 @@ AWAKEN_DEVICE void spin_pause() {
     __builtin_amdgcn_s_sleep(1);
 #endif
 }
-/// Orders this thread's memory accesses as seen by the other GPUs and the host.
-AWAKEN_DEVICE void system_fence() {
-    __threadfence_system();
+/// Orders this thread's memory accesses as seen by the other threads of this GPU.
+AWAKEN_DEVICE void device_fence() {
+    __threadfence();
 }
 
 /// Reads a word that another GPU, process or the host writes; later accesses stay later.
