@@ -81,6 +81,7 @@ NATIVE_BUGS = {
         "gaps_persistent",
         "allgather_persistent",
     ),
+    ("debian-mpich", "point_to_point"): ("truncation_small", "truncation_to_8_bytes", "truncation_nonblocking"),
     ("debian-mpich", "environment"): ("spawned", "errors_to_a_handler"),
     ("debian-mpich", "requests"): ("errors_in_statuses",),
     ("debian-mpich", "datatypes"): ("truncated",),

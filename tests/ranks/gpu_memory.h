@@ -383,7 +383,6 @@ class CudaGpu : public Gpu {
         const std::size_t piece = (half / kGranularity + 1) * kGranularity;
         const int device = _device;
         const Properties properties{.device = device};
-        const Access access{.device = device};
         std::uint64_t base = 0;
         check(_reserve(&base, 2 * piece, 0, 0, 0), "cuMemAddressReserve");
         for (const std::uint64_t at : {base, base + piece}) {
@@ -392,7 +391,12 @@ class CudaGpu : public Gpu {
             check(_map(at, piece, 0, handle, 0), "cuMemMap");
             check(_release(handle), "cuMemRelease");
         }
-        check(_set_access(base, 2 * piece, &access, 1), "cuMemSetAccess");
+        for (int each = 0; each < _devices; ++each) {
+            // Programs use one device's memory while another is current. Not every device reaches every other.
+            const Access access{.device = each};
+            const int code = _set_access(base, 2 * piece, &access, 1);
+            check(each == device ? code : 0, "cuMemSetAccess");
+        }
         const std::uint64_t buffer = base + piece - half;
         const std::lock_guard lock(_mapped_mutex);
         _mapped[buffer] = {base, piece};
