@@ -234,8 +234,9 @@ TEST_F(SegmentTest, ProcessesFindEachOtherAndShareTheirAreas) {
         if (!theirs->alive(theirs->find(5))) {
             return 3;
         }
-        std::strcpy(reinterpret_cast<char*>(theirs->area(theirs->find(5))), "from rank 6");
-        std::strcpy(reinterpret_cast<char*>(theirs->area(theirs->own_index())) + 8000, "my own");
+        constexpr char kTheirs[] = "from rank 6", kMine[] = "my own";
+        std::memcpy(theirs->area(theirs->find(5)), kTheirs, sizeof kTheirs);
+        std::memcpy(theirs->area(theirs->own_index()) + 8000, kMine, sizeof kMine);
         return 0;
     });
     EXPECT_EQ(status, 0);

@@ -9,8 +9,7 @@
 namespace awaken::protocol {
 namespace {
 
-using std::chrono_literals::operator""ms;
-using std::chrono_literals::operator""us;
+using namespace std::chrono_literals;
 using Answer = Reachability::Answer;
 
 constexpr Reachability::Clock::duration kTime = 2ms;

@@ -75,7 +75,8 @@ class JsonGrammar {
             }
             if (_text[_at] == 'u') {
                 for (int i = 0; i < 4; ++i) {
-                    if (++_at >= _text.size() || std::isxdigit(static_cast<unsigned char>(_text[_at])) == 0) {
+                    ++_at;
+                    if (_at >= _text.size() || std::isxdigit(static_cast<unsigned char>(_text[_at])) == 0) {
                         return false;
                     }
                 }

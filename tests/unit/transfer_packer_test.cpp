@@ -30,7 +30,6 @@ using transfer::Layout;
 using transfer::LayoutNode;
 using transfer::Packer;
 using transfer::PinnedPool;
-using transfer::Strided;
 using transfer::Tuning;
 using transfer::TypedMemory;
 using transfer::checks::Buffer;

@@ -156,7 +156,7 @@ TEST(PinnedPool, MovingLeavesNothingBehind) {
     PinnedPool pool(8192);
     StagingBlock a = pool.acquire(gpu, 4096);
     StagingBlock b = std::move(a);
-    EXPECT_EQ(a.data(), nullptr);  // NOLINT(bugprone-use-after-move): the empty state is what is tested
+    EXPECT_EQ(a.data(), nullptr);
     EXPECT_EQ(a.size(), 0U);
     a.release();
     b = pool.acquire(gpu, 4096);
