@@ -128,7 +128,9 @@ class Exchange {
     }
 
     Pipelined::Alternatives describe(Pipelined& chunks) const {
-        const std::int64_t sent = _send.total(_group.get().size), received = _receive.total(_group.get().size);
+        // The arguments of a side that means nothing here may be anything.
+        const std::int64_t sent = sends() ? _send.total(_group.get().size) : 0;
+        const std::int64_t received = receives() ? _receive.total(_group.get().size) : 0;
         std::byte* const from = sends() ? bytes_at(_send.address, sent, _send.type) : nullptr;
         std::byte* const to = receives() ? bytes_at(_receive.address, received, _receive.type) : nullptr;
         // In place, a member's own block is where it belongs, and all-to-all sends what it receives.

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <functional>
 #include <iterator>
 #include <limits>
 #include <list>
@@ -16,6 +15,8 @@
 #include <set>
 #include <unordered_map>
 #include <utility>
+
+#include "base/fnv1a.h"
 
 namespace awaken::transfer {
 namespace {
@@ -41,19 +42,18 @@ std::size_t export_capacity(const std::size_t bytes) noexcept {
 
 // ---- the program's allocations --------------------------------------------------------------------------------------
 
-/// What one handle stands for: an allocation, or mappings side by side.
-struct Extent {
-    std::uintptr_t base = 0;
-    std::size_t size = 0;
-    bool operator==(const Extent&) const = default;
-    struct Hash {
-        std::size_t operator()(const Extent& extent) const noexcept {
-            return std::hash<std::uintptr_t>()(extent.base) ^ std::hash<std::size_t>()(extent.size);
-        }
-    };
-};
-
 struct Exports::State {
+    /// What one handle stands for: an allocation, or mappings side by side.
+    struct Extent {
+        std::uintptr_t base = 0;
+        std::size_t size = 0;
+        bool operator==(const Extent&) const = default;
+        struct Hash {
+            std::size_t operator()(const Extent& extent) const noexcept {
+                return static_cast<std::size_t>(Fnv1a().add_word(extent.base).add_word(extent.size).value());
+            }
+        };
+    };
     struct Export {
         Extent extent;
         std::uint64_t id = 0;

@@ -37,6 +37,7 @@ MIB = 1 << 20
 NON_BLOCKING, NO_TIMING, LAZY_PEER_ACCESS = 1, 2, 1
 LEGACY = ctypes.c_void_p(1)
 SUCCESS, NOT_READY = 0, 600
+POSIX_FILE = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 
 class Handle(ctypes.Structure):
@@ -212,10 +213,18 @@ def ipc_open(driver: Driver, handle: Handle) -> ctypes.c_uint64:
     return address
 
 
-def virtual_memory(driver: Driver) -> ctypes.c_uint64:
-    properties = AllocationProperties(type=1, location=Location(1, 0))
-    allocation, address, size = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_size_t(2 * MIB)
-    driver("cuMemCreate", ctypes.byref(allocation), size, ctypes.byref(properties), ctypes.c_uint64(0))
+def physical_memory(driver: Driver) -> ctypes.c_uint64:
+    """Of 2 MiB; file descriptors may export it."""
+    properties = AllocationProperties(type=1, handle_types=POSIX_FILE, location=Location(1, 0))
+    allocation = ctypes.c_uint64()
+    driver(
+        "cuMemCreate", ctypes.byref(allocation), ctypes.c_size_t(2 * MIB), ctypes.byref(properties), ctypes.c_uint64(0)
+    )
+    return allocation
+
+
+def mapped(driver: Driver, allocation: ctypes.c_uint64) -> ctypes.c_uint64:
+    address, size = ctypes.c_uint64(), ctypes.c_size_t(2 * MIB)
     driver(
         "cuMemAddressReserve", ctypes.byref(address), size, ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0)
     )
@@ -224,6 +233,34 @@ def virtual_memory(driver: Driver) -> ctypes.c_uint64:
     driver("cuMemSetAccess", address, size, ctypes.byref(access), ctypes.c_size_t(1))
     driver("cuMemRelease", allocation)
     return address
+
+
+def virtual_memory(driver: Driver) -> ctypes.c_uint64:
+    return mapped(driver, physical_memory(driver))
+
+
+def descriptor_of(driver: Driver, address: ctypes.c_uint64) -> int:
+    allocation, file = ctypes.c_uint64(), ctypes.c_int(-1)
+    driver("cuMemRetainAllocationHandle", ctypes.byref(allocation), ctypes.c_void_p(address.value))
+    driver("cuMemExportToShareableHandle", ctypes.byref(file), allocation, POSIX_FILE, ctypes.c_uint64(0))
+    driver("cuMemRelease", allocation)
+    return file.value
+
+
+def exporting_descriptor(driver: Driver) -> Call:
+    address = virtual_memory(driver)
+    return lambda: os.close(descriptor_of(driver, address))
+
+
+def importing_descriptor(driver: Driver) -> Call:
+    file = descriptor_of(driver, virtual_memory(driver))
+
+    def call() -> None:
+        allocation = ctypes.c_uint64()
+        driver("cuMemImportFromShareableHandle", ctypes.byref(allocation), ctypes.c_void_p(file), POSIX_FILE)
+        mapped(driver, allocation)
+
+    return call
 
 
 def with_stream(driver: Driver) -> Call:
@@ -384,6 +421,8 @@ CALLS: dict[str, Callable[[Driver], Call]] = {
     "cuMemAllocAsync, cuMemFreeAsync": from_pool,
     "cuMemCreate, cuMemMap, cuMemSetAccess": lambda driver: lambda: virtual_memory(driver),
     "cuMemUnmap": unmapping,
+    "cuMemRetainAllocationHandle, cuMemExportToShareableHandle": exporting_descriptor,
+    "cuMemImportFromShareableHandle, cuMemMap, cuMemSetAccess": importing_descriptor,
     "cuIpcGetMemHandle": exporting,
     "cuIpcOpenMemHandle": opening,
     "cuIpcCloseMemHandle": CLOSING,
