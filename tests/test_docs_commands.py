@@ -26,7 +26,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -211,25 +211,30 @@ def run_page(commands: Sequence[Command], folder: Path, variables: Mapping[str, 
             assert not problem, problem
 
 
+@pytest.fixture
+def mpi(awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> harness.Mpi:
+    """The MPI of the pages."""
+    found = mpi_named("mpich")
+    if not (harness.build_dir() / "apps" / "mpich").is_dir():
+        pytest.skip("the programs under apps/ were not built for MPICH")
+    return found
+
+
 def name(page: Path) -> str:
     return page.stem
 
 
 @pytest.mark.parametrize("page", TUTORIAL_PAGES, ids=name)
-def test_commands_of_the_tutorial(page: Path, awaken_program: Path, tmp_path: Path) -> None:
-    if not (harness.build_dir() / "apps" / "mpich").is_dir():
-        pytest.skip("the programs under apps/ were not built for MPICH")
+def test_commands_of_the_tutorial(page: Path, mpi: harness.Mpi, tmp_path: Path) -> None:
     setup = TUTORIAL / "README.md"
     commands = commands_of(setup, setup.read_text()) + commands_of(page, page.read_text())
-    run_page(commands, tmp_path, {"PATH": f"{ROOT / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin"})
+    run_page(commands, tmp_path, {"PATH": f"{mpi.mpiexec.parent}:{os.environ['PATH']}"})
 
 
 @pytest.mark.parametrize("page", [page for page in OTHER_PAGES if commands_of(page, page.read_text())], ids=name)
-def test_commands_of_other_pages(page: Path, awaken_program: Path, tmp_path: Path) -> None:
-    if not (harness.build_dir() / "apps" / "mpich").is_dir():
-        pytest.skip("the programs under apps/ were not built for MPICH")
+def test_commands_of_other_pages(page: Path, mpi: harness.Mpi, tmp_path: Path) -> None:
     build = harness.build_dir()
-    path = (build / "bin", ROOT / ".venv" / "bin", ROOT / "apps", "/usr/local/bin", "/usr/bin", "/bin")
+    path = (build / "bin", mpi.mpiexec.parent, ROOT / "apps", os.environ["PATH"])
     variables = {
         "PATH": ":".join(map(str, path)),
         "AWAKEN_EMULATE": "cuda:4",
