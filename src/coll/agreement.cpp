@@ -91,7 +91,8 @@ Strategy Agreement::conclude(const std::uint32_t all) {
         return Strategy::whole;
     }
     const bool only_device = (all & kHasHostMemory) == 0;
-    const bool messages = allow(all, Strategy::point_to_point);
+    // Made here in any case, since a nonblocking collective may not wait for it.
+    const bool messages = allow(all, Strategy::point_to_point) && messages_of(_communicator) != MPI_COMM_NULL;
     const auto bit = std::uint32_t{1} << static_cast<unsigned>(_kind);
     _proposals.nonblocking = messages && only_device ? _proposals.nonblocking | bit : _proposals.nonblocking & ~bit;
     if (only_device && allow(all, Strategy::library) && _library->join()) {
@@ -100,7 +101,7 @@ Strategy Agreement::conclude(const std::uint32_t all) {
     if (_library != nullptr) {
         std::exchange(_library, nullptr)->end();
     }
-    if (messages && messages_of(_communicator) != MPI_COMM_NULL) {
+    if (messages) {
         return Strategy::point_to_point;
     }
     if ((all & cannot(Strategy::pipelined)) != 0) {

@@ -115,6 +115,22 @@ class Exchange {
         }
     }
 
+    /// Looks at the first part of each buffer only. If others differ from it, messages find out, and the choice is no
+    /// worse than another.
+    [[nodiscard]] bool is_on_device() const {
+        const auto look_at = [this]<class View>(const View& view) {
+            const auto part = view.parts();
+            const auto members = static_cast<std::size_t>(View::kPerMember ? group().size : 1);
+            for (std::size_t member = 0; member < members; ++member) {
+                if (const BufferView first = part(member); first.count > 0) {
+                    return Stage(_call).locate(first.address, first.count, first.type).served;
+                }
+            }
+            return false;
+        };
+        return (receives() && look_at(_receive)) || (sends() && look_at(_send));
+    }
+
     void describe(PointToPoint& messages) const {
         const auto add_all = [this]<class View>(const View& view, const auto& add) {
             const auto part = view.parts();

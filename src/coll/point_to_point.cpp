@@ -71,15 +71,6 @@ std::int64_t PointToPoint::moved_bytes() const noexcept {
     return std::max(sent, received);
 }
 
-bool PointToPoint::is_device_memory(const Parts& parts) const {
-    const auto first = std::find_if(parts.begin(), parts.end(), [](const BufferView& part) { return part.count > 0; });
-    return first != parts.end() && Stage(_call).locate(first->address, first->count, first->type).served;
-}
-
-bool PointToPoint::is_on_device() const {
-    return is_device_memory(_sent) || is_device_memory(_received);
-}
-
 /// False: some part is not a run of bytes in memory of one GPU, which the library needs.
 bool PointToPoint::add_parts_of_library(const Parts& parts, std::vector<LibraryBlock>& list, int& device) const {
     const Stage stage(_call);
@@ -101,10 +92,9 @@ bool PointToPoint::add_parts_of_library(const Parts& parts, std::vector<LibraryB
     return true;
 }
 
-void PointToPoint::propose(Agreement& agreement, const Proposals& proposals) const {
+void PointToPoint::propose(Agreement& agreement, const Proposals& proposals, const bool on_device) const {
     Layer& owner = layer();
     const std::uint64_t most = bytes();
-    const bool on_device = is_on_device();
     const bool large = proposals.are_many(static_cast<std::int64_t>(most));
     agreement.passes(on_device, most > 0 && !on_device);
     // On one node, the table is about kernels that do the collective, in which some member could not take part.

@@ -29,11 +29,8 @@ class PointToPoint {
 
     /// The largest part.
     [[nodiscard]] std::uint64_t bytes() const noexcept;
-    /// Whether this member passes device memory. Looks at the first part of each buffer only. If others differ from it,
-    /// messages find out, and the choice is no worse than another.
-    [[nodiscard]] bool is_on_device() const;
     /// Says what this member passes, where only it knows how much that is.
-    void propose(Agreement& agreement, const Proposals& proposals) const;
+    void propose(Agreement& agreement, const Proposals& proposals, bool on_device) const;
     /// Of all parts that are sent, or received, whichever are more.
     [[nodiscard]] std::int64_t moved_bytes() const noexcept;
 
@@ -48,7 +45,6 @@ class PointToPoint {
     using LibraryBlock = coll::CclCommunicator::Operation::Block;
 
     void add(Parts& parts, int member, const BufferView& data);
-    [[nodiscard]] bool is_device_memory(const Parts& parts) const;
     [[nodiscard]] bool add_parts_of_library(const Parts& parts, std::vector<LibraryBlock>& list, int& device) const;
     void exchange(const MessageList& list);
     [[nodiscard]] MessageRoute route() const;

@@ -14,7 +14,7 @@
 //   describe(OnNode&)           its buffers and arguments, for the first strategy
 //   run_staged<function>(tail)  the last strategy
 // and for the second step, by kAgreement:
-//   exchange  group(), may_agree(), describe(PointToPoint&)
+//   exchange  group(), may_agree(), is_large(), is_on_device(), describe(PointToPoint&)
 //   chunks    cut(): what may be cut; describe(Pipelined&): the buffers, and what else could do the collective;
 //             run_chunk<function>(chunk): one call of the MPI; run_hierarchically(), where that may be agreed
 //   both      all of these: chunks, or messages
@@ -61,7 +61,7 @@ std::optional<int> exchange_as_agreed(Call& call, const Collective& collective, 
     PointToPoint messages(call, comm, collective.kind(), collective.group());
     collective.describe(messages);
     Agreement agreement(call, comm, *proposals, collective.kind(), 0, messages.bytes(), Agreement::Sizes::varying);
-    messages.propose(agreement, *proposals);
+    messages.propose(agreement, *proposals, collective.is_on_device());
     switch (agreement.reached()) {
         case Strategy::library:
             agreement.run_library(messages.moved_bytes());
@@ -134,13 +134,13 @@ std::optional<int> as_agreed_before(Call& call, const Collective& collective, co
     if (agreed && !collective.is_large(*proposals)) {
         return std::nullopt;
     }
+    if (!agreed) {
+        object.saw_nonblocking(collective.kind(), collective.is_on_device());
+        return std::nullopt;
+    }
     PointToPoint messages(call, comm, collective.kind(), collective.group());
     collective.describe(messages);
-    if (agreed) {
-        return begin(messages);
-    }
-    object.saw_nonblocking(collective.kind(), messages.is_on_device());
-    return std::nullopt;
+    return begin(messages);
 }
 
 /// The nonblocking form.
@@ -178,15 +178,16 @@ template <Function function, class Collective, class... Tail>
 int run_collective(Call& call, Collective&& collective, const MPI_Comm comm, Tail... tail) {
     call.on(comm);
     collective.check();
-    bool all_host = false;
+    constexpr bool kBlocking = sizeof...(Tail) == 0;
+    bool second_step = true;
     if (OnNode here(call, comm, collective.kind(), tail...); here) {
         collective.describe(here);
         if (here.run(tail...)) {
             return MPI_SUCCESS;
         }
-        all_host = here.all_host();
+        second_step = kBlocking && !here.all_host();
     }
-    if (!all_host) {
+    if (second_step) {
         if (const std::optional<int> outcome = run_as_agreed<function>(call, collective, comm, tail...)) {
             return *outcome;
         }
