@@ -10,8 +10,8 @@ bench` (docs/benchmarks.md). A contender whose MPI or library is not named is le
 of `awaken bench --json` without the single samples and with the names of folders taken out; `make docs` reads them.
 
 Everything together takes --budget seconds at most; what comes after that is left out and named. With `--emulate cuda:2`
-it runs without a GPU, for the form alone. Exit status 1 when data were wrong, or nothing was measured. Python's standard
-library only.
+it runs without a GPU, for the form alone. Exit status 1 when data were wrong, or nothing was measured. stdlib
+only.
 """
 
 from __future__ import annotations
