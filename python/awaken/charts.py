@@ -104,19 +104,27 @@ FILE_DASHES = {0: "2 3", 3: "9 3", 5: "6 3", 6: "8 3 2 3", 7: "3 2", 8: "12 4"}
 """The page's style sheet for lines (page_style.py), in its light colours: a picture in a file has none to refer to."""
 
 
-def as_file(chart: str) -> str:
-    """A chart as a file of its own, on white ground."""
+FILE_MARGIN = 36
+"""Beside a chart: other programs' letters may be wider than the page's."""
+
+
+def as_file(*charts: str) -> str:
+    """Charts, side by side, as a file of their own on white ground."""
     rules = [FILE_STYLE]
     for style, colour in enumerate(FILE_COLOURS):
         dashes = f" stroke-dasharray: {FILE_DASHES[style]};" if style in FILE_DASHES else ""
         rules.append(f".s{style} {{ stroke: {colour};{dashes} }} .f{style}, text.t{style} {{ fill: {colour}; }}\n")
-    size = re.match(r'<svg viewBox="0 0 (\S+) (\S+)"', chart)
-    assert size is not None, "made by svg()"
-    head = chart[len("<svg") : chart.index(">") + 1]
-    body = re.sub(r"(?<=>)(?=<(?:line|polyline|polygon|g |text))", "\n", chart[chart.index(">") + 1 :])
+    body, width, height = "", 0, 0.0
+    for chart in charts:
+        size = re.match(r'<svg viewBox="0 0 (\S+) (\S+)"', chart)
+        assert size is not None, "made by svg()"
+        placed = f'\n<svg x="{width}" width="{size[1]}" height="{size[2]}" overflow="visible"{chart[len("<svg") :]}'
+        body += re.sub(r"(?<=>)(?=<(?:line|polyline|polygon|g |text))", "\n", placed)
+        width += int(size[1]) + FILE_MARGIN
+        height = max(height, float(size[2]))
     return only_xml(
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[1]}" height="{size[2]}"{head}\n'
-        f'<style>\n{"".join(rules)}</style>\n<rect width="100%" height="100%" fill="#ffffff"/>{body}\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:g}" viewBox="0 0 {width} {height:g}">'
+        f'\n<style>\n{"".join(rules)}</style>\n<rect width="100%" height="100%" fill="#ffffff"/>{body}\n</svg>\n'
     )
 
 
@@ -165,9 +173,11 @@ def decade_ticks(low: float, high: float) -> list[float]:
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
-    """Powers of two around 1, or of ten where those would be many."""
+    """Powers of two around 1, of ten where those would be many, or tenths where they would be few."""
     if high / low > 300:
         return [10.0**power for power in range(-12, 13) if low <= 10.0**power <= high]
+    if high / low < 4:
+        return [tick for tick in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 2.5, 3) if low <= tick <= high]
     powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
     step = max(1, len(powers) // 6)
     return [2.0**power for power in powers if power % step == 0 and low <= 2.0**power <= high]

@@ -166,8 +166,8 @@ def curve(picture: Picture) -> str:
     return charts.both(lambda layout: curve_of(picture, layout))
 
 
-def curve_of(picture: Picture, layout: charts.Layout) -> str:
-    """The values over sizes."""
+def curve_of(picture: Picture, layout: charts.Layout, heading: str = "") -> str:
+    """The values over sizes. `heading` stands in front of what the axis says."""
     quantity = picture.quantity
     shown = [line for line in picture.lines if drawable(line.series)][:MOST_LINES]
     lines = [
@@ -182,6 +182,9 @@ def curve_of(picture: Picture, layout: charts.Layout) -> str:
         for one in shown
     ]
     y_title = "bandwidth, more is better" if quantity == BANDWIDTH else "time of one operation, less is better"
+
+    if heading:
+        y_title = f"{heading}: {y_title}"
 
     def y_text(value: float) -> str:
         return units.of(quantity, value)

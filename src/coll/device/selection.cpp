@@ -38,7 +38,7 @@ SelectionRow across_nodes(const std::optional<Kind> kind, const Algorithm algori
     return made;
 }
 
-/// Allreduce was measured on two and four GPUs of a node (docs/performance.md): up to which size one_shot is faster
+/// Allreduce was measured on two and four GPUs of a node (docs/decisions/0029): up to which size one_shot is faster
 /// than two_shot, and from which size on NCCL is faster. The rows for more ranks, and those of reduce and broadcast,
 /// continue these figures and were not measured. Nothing was measured on several real nodes, least of all hierarchical
 /// collectives with one rank per node, and messages. The library goes from GPU to network card there, so it comes
