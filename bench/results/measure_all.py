@@ -88,11 +88,12 @@ def comparisons(largest: int) -> list[Comparison]:
             add(test, first, last, COLLECTIVES, "-d", "cuda", "-M", str(MEMORY), *options)
 
     for test, window in (("latency", ()), ("bw", ("-W", "64")), ("bibw", ("-W", "64"))):
-        add(test, 8, 8, MESSAGES, "D", "D", *window)
-        add(test, 16, STAGED_UP_TO, MESSAGES, "D", "D", *window)
+        # -d names the runtime, so that none other is looked for.
+        add(test, 8, 8, MESSAGES, "D", "D", "-d", "cuda", *window)
+        add(test, 16, STAGED_UP_TO, MESSAGES, "D", "D", "-d", "cuda", *window)
     collective("allreduce", "-T", "mpi_double")
     for test, window in (("bw", ("-W", "64")), ("bibw", ("-W", "64")), ("latency", ())):
-        add(test, 16 * MIB, 256 * MIB, LARGE_MESSAGES, "D", "D", *window)
+        add(test, 16 * MIB, 256 * MIB, LARGE_MESSAGES, "D", "D", "-d", "cuda", *window)
     for test in ("bcast", "allgather", "alltoall"):
         collective(test)
     collective("reduce_scatter", "-T", "mpi_float")
