@@ -47,7 +47,7 @@ SelectionRow across_nodes(const std::optional<Kind> kind, const Algorithm algori
     return made;
 }
 
-/// Each row says what set it; docs/performance.md has the figures. The nodes are pretended ones of one host, since
+/// Each row says what set it; docs/decisions (0029, 0031, 0036) have the figures. The nodes are pretended ones of one host, since
 /// several real ones were not to be had. The library goes from GPU to network card, so it comes before what passes
 /// through host memory. The rows for more than four ranks continue those for fewer.
 std::vector<SelectionRow> built_in() {
