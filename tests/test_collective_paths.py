@@ -361,7 +361,7 @@ def test_parts_in_messages(mpi: str, emulate: str, ranks: int, filter: str, func
     ],
 )
 def test_exchanges_under_way_are_messages(mpi: str, emulate: str, ranks: int, run: Run) -> None:
-    """Nonblocking and persistent exchanges between nodes, also of an intercommunicator, once a barrier agreed on them."""
+    """Nonblocking and persistent exchanges between nodes, once a barrier has agreed on them."""
     outcome = run(
         mpi,
         {"AWAKEN_TEST_NODES": "2", "AWAKEN_TEST_FAULTS": "ccl-init=1", **IN_MESSAGES},
