@@ -69,9 +69,9 @@ namespace awaken::emulator {
         case 40:
             return 2;  // copy engines
         case 75:
-            return 9;  // compute capability
+            return Model::compute_major;
         case 76:
-            return 0;
+            return Model::compute_minor;
         case 81:
             return Model::shared_bytes_per_multiprocessor;
         case 88:

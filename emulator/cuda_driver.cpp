@@ -8,17 +8,20 @@
 #include <cstring>
 #include <string>
 
-#include "core/capture.h"
+#include "calls/copies.h"
+#include "calls/devices.h"
+#include "calls/memory.h"
+#include "calls/streams.h"
 #include "cuda_attributes.h"
-#include "front_end.h"
 
 namespace {
 
 using namespace awaken::emulator;  // the front ends are the core's other half
+using namespace awaken::emulator::calls;
 
 using CUresult = int;
 using CUdevice = int;
-using CUdeviceptr = unsigned long long;
+using CUdeviceptr = Address;
 using CUcontext = void*;
 using CUstream = void*;
 using CUevent = void*;
@@ -61,13 +64,10 @@ using CUmemGenericAllocationHandle = unsigned long long;
 constexpr int kDriverVersion = 13000;
 constexpr int kMemoryTypeHost = 1;
 constexpr int kMemoryTypeDevice = 2;
-constexpr int kLocationDevice = 1;
-constexpr unsigned kStreamNonBlocking = 1;
-
 std::atomic<bool> initialised{false};
 
-Error ready() noexcept {
-    return guarded([] {
+struct Driver {
+    static Error ready() {
         if (!initialised.load(std::memory_order_acquire)) {
             return Error::not_initialized;
         }
@@ -75,7 +75,30 @@ Error ready() noexcept {
             return Error::not_permitted;
         }
         return core().availability(Vendor::cuda);
-    });
+    }
+    static Error find_context(Context*& current) {
+        current = thread_state().current();
+        if (!current) {
+            return Error::invalid_context;
+        }
+        return usable(*current) ? Error::success : Error::context_destroyed;
+    }
+    static bool usable(const Context& context) { return context.alive; }
+    static int result(Error error) { return static_cast<CUresult>(error); }
+    static Error ipc_error(Error error) { return error; }
+    static int attribute(const Device& device, int attribute) { return cuda_attribute_value(device, attribute); }
+    static int host_type() { return 1; }
+    static int memory_type(const Allocation&) { return 2; }  // device memory: host memory has its own number
+    static Address address_for_kernels(const Allocation&, Address address) { return address; }
+    static constexpr bool has_empty_memory = false;
+    static constexpr bool clears_address = false;
+    static constexpr bool needs_room_for_text = false;
+    static constexpr int least_priority = 0;
+    static constexpr int greatest_priority = -5;
+};
+
+Error ready() noexcept {
+    return guarded([] { return Driver::ready(); });
 }
 
 /// For calls that need the driver only.
@@ -210,15 +233,6 @@ Error put_attribute(std::uintptr_t address, int attribute, void* data) {
     }
     return put_pointer_attribute(allocation.get(), address, static_cast<PointerAttribute>(attribute), data,
                                  kMemoryTypeHost, kMemoryTypeDevice);
-}
-
-Error create_stream(Context& context, CUstream* stream, unsigned flags, int priority) {
-    if (!stream || flags > kStreamNonBlocking) {
-        return Error::invalid_value;
-    }
-    *stream = core().streams.add(
-        context.create_stream(Stream::Role::created, (flags & kStreamNonBlocking) == 0, flags, priority));
-    return Error::success;
 }
 
 Error launch(CUfunction function, const Launch& shape, CUstream handle, void** arguments, void** extra,
@@ -1370,202 +1384,100 @@ AWAKEN_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
 // -------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
-    return in_entered_context([&](Context& context) { return create_stream(context, stream, flags, 0); });
+    return create_stream<Driver>(stream, flags, 0);
 }
 
 AWAKEN_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
-    return in_entered_context([&](Context& context) { return create_stream(context, stream, flags, priority); });
+    return create_stream<Driver>(stream, flags, priority);
 }
 
 AWAKEN_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
-    return call([&] {
-        const std::shared_ptr<Stream> stream = core().streams.remove(handle);
-        if (!stream) {
-            return Error::invalid_handle;
-        }
-        stream->context().enter();
-        stream->close();
-        return Error::success;
-    });
+    return destroy_stream<Driver>(handle);
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetPriority(CUstream handle, int* priority) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!priority) {
-            return Error::invalid_value;
-        }
-        *priority = stream->priority();
-        return Error::success;
-    });
+    return stream_priority<Driver>(handle, priority);
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = stream->flags();
-        return Error::success;
-    });
+    return stream_flags<Driver>(handle, flags);
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        *context = &stream->context();
-        return Error::success;
-    });
+    return on_stream<Driver>(handle, [&](const auto& stream) { return put(context, &stream->context()); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = stream->context().device;
-        return Error::success;
-    });
+    return stream_device<Driver>(handle, device);
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!id) {
-            return Error::invalid_value;
-        }
-        *id = number(stream.get());
-        return Error::success;
-    });
+    return on_stream<Driver>(handle, [&](const auto& stream) { return put(id, number(stream.get())); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) {
-            return Error::invalid_value;
-        }
-        return begin_capture(*stream, static_cast<CaptureMode>(mode));
-    });
+    return begin_stream_capture<Driver>(handle, mode);
 }
 
 AWAKEN_EXPORT CUresult cuStreamEndCapture(CUstream handle, void** graph) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!graph) {
-            return Error::invalid_value;
-        }
-        return end_capture(*stream, *graph);
-    });
+    return end_stream_capture<Driver>(handle, graph);
 }
 
 AWAKEN_EXPORT CUresult cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-    return call([&] { return executable ? instantiate_graph(graph, *executable) : Error::invalid_value; });
+    return instantiate<Driver>(executable, graph);
 }
 
 AWAKEN_EXPORT CUresult cuGraphLaunch(void* executable, CUstream handle) {
-    return work_on_stream(handle,
-                          [&](const std::shared_ptr<Stream>& stream) { return launch_graph(executable, stream); });
+    return launch_executable<Driver>(executable, handle);
 }
 
 AWAKEN_EXPORT CUresult cuGraphExecDestroy(void* executable) {
-    return call([&] { return core().executable_graphs.remove(executable) ? Error::success : Error::invalid_value; });
+    return destroy_executable<Driver>(executable);
 }
 
 AWAKEN_EXPORT CUresult cuGraphDestroy(void* graph) {
-    return call([&] { return core().graphs.remove(graph) ? Error::success : Error::invalid_value; });
+    return destroy_graph<Driver>(graph);
 }
 
 AWAKEN_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int* status) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!status) {
-            return Error::invalid_value;
-        }
-        *status = is_capturing(*stream) ? 1 : 0;
-        return Error::success;
-    });
+    return is_stream_capturing<Driver>(handle, status);
 }
 
 AWAKEN_EXPORT CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
-    if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) {
-        return static_cast<CUresult>(Error::invalid_value);
-    }
-    *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
-    return static_cast<CUresult>(Error::success);
+    return static_cast<CUresult>(exchange_mode(mode));
 }
 
 AWAKEN_EXPORT CUresult cuStreamQuery(CUstream handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) {
-        Error error = default_stream_allowed(*stream);
-        error = error == Error::success ? allowed_by_captures() : error;
-        return error == Error::success ? query(*stream) : error;
-    });
+    return query_stream<Driver>(handle);
 }
 
 AWAKEN_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
-    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return synchronize_stream<Driver>(handle);
 }
 
 AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> found = core().events.find(event);
-        if (!found) {
-            return Error::invalid_handle;
-        }
-        if (!found->done()) {
-            stream->context().enter();
-        }
-        return wait_in_stream(*stream, *found);
-    });
+    return wait_for_event<Driver>(handle, event);
 }
 
 AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* argument) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        call_in_stream(*stream, [function, argument] { function(argument); });
-        return Error::success;
-    });
+    return launch_host_function<Driver>(handle, function, argument);
 }
 
 AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, void*), void* argument,
                                            unsigned) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        Context& context = stream->context();
-        call_in_stream(*stream,
-                       [=, &context] { function(handle, static_cast<CUresult>(context.sticky.load()), argument); });
-        return Error::success;
-    });
+    return add_callback<Driver>(handle, function, argument);
 }
 
 AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
-    return in_entered_context([&](Context& context) {
-        if (!event) {
-            return Error::invalid_value;
-        }
-        *event = core().events.add(std::make_shared<Event>(context, flags));
-        return Error::success;
-    });
+    return create_event<Driver>(event, flags);
 }
 
 AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
-    return on_event(handle, [&](const Event& event) {
-        event.context().enter();
-        return core().events.remove(handle) ? Error::success : Error::invalid_handle;
-    });
+    return destroy_event<Driver>(handle);
 }
 
 AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
-    return work_on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != &stream->context()) {
-            return Error::invalid_handle;
-        }
-        event->record(*stream);
-        return Error::success;
-    });
+    return record_event<Driver>(handle, stream_handle);
 }
 AWAKEN_EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned) {
     return cuEventRecord(handle, stream);
@@ -1591,24 +1503,15 @@ AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle
 }
 
 AWAKEN_EXPORT CUresult cuEventQuery(CUevent handle) {
-    return on_event(handle, [](const Event& event) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? query(event) : error;
-    });
+    return query_event<Driver>(handle);
 }
 
 AWAKEN_EXPORT CUresult cuEventSynchronize(CUevent handle) {
-    return on_event(handle, [](const Event& event) { return synchronize(event); });
+    return synchronize_event<Driver>(handle);
 }
 
 AWAKEN_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
-    return on_event(start, [&](const Event& from) {
-        const std::shared_ptr<Event> to = core().events.find(end);
-        if (!to) {
-            return Error::invalid_handle;
-        }
-        return milliseconds ? to->elapsed_since(from, *milliseconds) : Error::invalid_value;
-    });
+    return elapsed_time<Driver>(milliseconds, start, end);
 }
 AWAKEN_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
     return cuEventElapsedTime(milliseconds, start, end);

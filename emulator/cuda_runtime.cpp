@@ -7,9 +7,8 @@
 #include <cstring>
 #include <string>
 
-#include "core/capture.h"
+#include "calls/runtime.h"
 #include "cuda_attributes.h"
-#include "runtime_state.h"
 
 #ifndef AWAKEN_CUDART_VERSION
 #error "AWAKEN_CUDART_VERSION must be 12 or 13"
@@ -18,6 +17,7 @@
 namespace {
 
 using namespace awaken::emulator;
+using namespace awaken::emulator::calls;
 
 using cudaError_t = int;
 using cudaStream_t = void*;
@@ -93,6 +93,44 @@ void initialise_driver() noexcept {
     }();
     static_cast<void>(once);
 }
+
+struct Cudart {
+    static Error ready() {
+        initialise_driver();
+        const Error error = core().availability(Vendor::cuda);
+        // A wrong environment means that the runtime cannot start.
+        if (error == Error::invalid_value) {
+            return Error::not_initialized;
+        }
+        return called_from_host_function() ? Error::not_permitted : error;
+    }
+    static Error find_context(Context*& current) {
+        current = &runtime_context();
+        return Error::success;
+    }
+    static bool usable(const Context& context) { return context.alive; }
+    /// Failures stay the last error until the program asks for it.
+    static int result(Error error) {
+        if (error != Error::success && error != Error::not_ready) {
+            thread_state().last_error = error;
+        }
+        return static_cast<cudaError_t>(error);
+    }
+    static Error ipc_error(Error error) { return error; }
+    static int attribute(const Device& device, int attribute) { return cuda_attribute_value(device, attribute); }
+    static int host_type() { return kHost; }
+    static int memory_type(const Allocation& allocation) {
+        return allocation.kind == MemoryKind::managed ? kManaged : (allocation.on_device() ? kDevice : kHost);
+    }
+    static Address address_for_kernels(const Allocation&, Address address) { return address; }
+    static bool valid_kind(int kind) { return kind >= kHostToHost && kind <= kDefault; }
+    static constexpr std::size_t pitch_alignment = Model::pitch_alignment;
+    static constexpr bool has_empty_memory = true;
+    static constexpr bool clears_address = false;
+    static constexpr bool needs_room_for_text = false;
+    static constexpr int least_priority = 0;
+    static constexpr int greatest_priority = -5;
+};
 
 template <typename Body>
 cudaError_t call(Body&& body) noexcept {
@@ -763,13 +801,6 @@ AWAKEN_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const void*
 
 namespace {
 
-void* const kPerThread = reinterpret_cast<void*>(2);
-
-/// What the handle 0 means in the _ptsz forms.
-cudaStream_t or_per_thread(cudaStream_t stream) noexcept {
-    return stream ? stream : kPerThread;
-}
-
 CopyRequest bytes_between(void* destination, const void* source, std::size_t bytes) noexcept {
     return {number(destination), bytes, number(source), bytes, bytes, 1};
 }
@@ -861,219 +892,119 @@ AWAKEN_EXPORT cudaError_t cudaIpcCloseMemHandle(void* address) {
 // -------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
-    return in_entered_context([&](Context& context) {
-        constexpr unsigned kNonBlocking = 1;
-        if (!stream || flags > kNonBlocking) {
-            return Error::invalid_value;
-        }
-        *stream =
-            core().streams.add(context.create_stream(Stream::Role::created, flags != kNonBlocking, flags, priority));
-        return Error::success;
-    });
+    return create_stream<Cudart>(stream, flags, priority);
 }
 AWAKEN_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-    return cudaStreamCreateWithPriority(stream, flags, 0);
+    return create_stream<Cudart>(stream, flags, 0);
 }
 AWAKEN_EXPORT cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-    return cudaStreamCreateWithPriority(stream, 0, 0);
+    return create_stream<Cudart>(stream, 0, 0);
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
-    return call([&] {
-        const std::shared_ptr<Stream> stream = core().streams.remove(handle);
-        if (!stream) {
-            return Error::invalid_handle;
-        }
-        stream->context().enter();
-        stream->close();
-        return Error::success;
-    });
+    return destroy_stream<Cudart>(handle);
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = stream->flags();
-        return Error::success;
-    });
+    return stream_flags<Cudart>(handle, flags);
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!priority) {
-            return Error::invalid_value;
-        }
-        *priority = stream->priority();
-        return Error::success;
-    });
+    return stream_priority<Cudart>(handle, priority);
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, int* status) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!status) {
-            return Error::invalid_value;
-        }
-        *status = is_capturing(*stream) ? 1 : 0;
-        return Error::success;
-    });
+    return is_stream_capturing<Cudart>(handle, status);
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, int mode) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) {
-            return Error::invalid_value;
-        }
-        return begin_capture(*stream, static_cast<CaptureMode>(mode));
-    });
+    return begin_stream_capture<Cudart>(handle, mode);
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, void** graph) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return graph ? end_capture(*stream, *graph) : Error::invalid_value;
-    });
+    return end_stream_capture<Cudart>(handle, graph);
 }
 
 AWAKEN_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
-    return call([&] {
-        if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) {
-            return Error::invalid_value;
-        }
-        *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
-        return Error::success;
-    });
+    return call<Cudart>([&] { return exchange_mode(mode); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-    return call([&] { return executable ? instantiate_graph(graph, *executable) : Error::invalid_value; });
+    return instantiate<Cudart>(executable, graph);
 }
 
 AWAKEN_EXPORT cudaError_t cudaGraphLaunch(void* executable, cudaStream_t handle) {
-    return work_on_stream(handle,
-                          [&](const std::shared_ptr<Stream>& stream) { return launch_graph(executable, stream); });
+    return launch_executable<Cudart>(executable, handle);
 }
 
 AWAKEN_EXPORT cudaError_t cudaGraphExecDestroy(void* executable) {
-    return call([&] { return core().executable_graphs.remove(executable) ? Error::success : Error::invalid_value; });
+    return destroy_executable<Cudart>(executable);
 }
 
 AWAKEN_EXPORT cudaError_t cudaGraphDestroy(void* graph) {
-    return call([&] { return core().graphs.remove(graph) ? Error::success : Error::invalid_value; });
+    return destroy_graph<Cudart>(graph);
 }
 
 /// Since CUDA 12 its parameters are those of the form with flags.
-AWAKEN_EXPORT cudaError_t cudaGraphInstantiate(void** executable, void* graph, unsigned long long flags) {
-    return cudaGraphInstantiateWithFlags(executable, graph, flags);
+AWAKEN_EXPORT cudaError_t cudaGraphInstantiate(void** executable, void* graph, unsigned long long) {
+    return instantiate<Cudart>(executable, graph);
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
-    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? query(*stream) : error;
-    });
+    return query_stream<Cudart>(handle);
 }
 AWAKEN_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
     return cudaStreamQuery(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return synchronize_stream<Cudart>(handle);
 }
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
     return cudaStreamSynchronize(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> found = core().events.find(event);
-        if (!found) {
-            return Error::invalid_handle;
-        }
-        if (!found->done()) {
-            stream->context().enter();
-        }
-        return wait_in_stream(*stream, *found);
-    });
+    return wait_for_event<Cudart>(handle, event);
 }
 
 AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* argument) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        call_in_stream(*stream, [function, argument] { function(argument); });
-        return Error::success;
-    });
+    return launch_host_function<Cudart>(handle, function, argument);
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*function)(cudaStream_t, cudaError_t, void*),
                                                 void* argument, unsigned) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        Context& context = stream->context();
-        call_in_stream(*stream,
-                       [=, &context] { function(handle, static_cast<cudaError_t>(context.sticky.load()), argument); });
-        return Error::success;
-    });
+    return add_callback<Cudart>(handle, function, argument);
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-    return in_entered_context([&](Context& context) {
-        if (!event) {
-            return Error::invalid_value;
-        }
-        *event = core().events.add(std::make_shared<Event>(context, flags));
-        return Error::success;
-    });
+    return create_event<Cudart>(event, flags);
 }
 AWAKEN_EXPORT cudaError_t cudaEventCreate(cudaEvent_t* event) {
-    return cudaEventCreateWithFlags(event, 0);
+    return create_event<Cudart>(event, 0);
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
-    return on_event(handle, [&](const Event& event) {
-        event.context().enter();
-        return core().events.remove(handle) ? Error::success : Error::invalid_handle;
-    });
+    return destroy_event<Cudart>(handle);
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
-    return work_on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != &stream->context()) {
-            return Error::invalid_handle;
-        }
-        event->record(*stream);
-        return Error::success;
-    });
+    return record_event<Cudart>(handle, stream_handle);
 }
 AWAKEN_EXPORT cudaError_t cudaEventRecord_ptsz(cudaEvent_t event, cudaStream_t stream) {
     return cudaEventRecord(event, or_per_thread(stream));
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle) {
-    return on_event(handle, [](const Event& event) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? query(event) : error;
-    });
+    return query_event<Cudart>(handle);
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
-    return on_event(handle, [](const Event& event) { return synchronize(event); });
+    return synchronize_event<Cudart>(handle);
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-    return call([&] {
-        const std::shared_ptr<Event> from = core().events.find(start);
-        const std::shared_ptr<Event> to = core().events.find(end);
-        if (!from || !to) {
-            return Error::invalid_handle;
-        }
-        return milliseconds ? to->elapsed_since(*from, *milliseconds) : Error::invalid_value;
-    });
+    return elapsed_time<Cudart>(milliseconds, start, end);
 }
 
 AWAKEN_EXPORT cudaError_t cudaProfilerStart() {

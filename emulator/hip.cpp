@@ -6,8 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "core/capture.h"
-#include "runtime_state.h"
+#include "calls/runtime.h"
 
 #ifndef AWAKEN_HIP_GENERATION
 #error "AWAKEN_HIP_GENERATION must be 5, 6 or 7"
@@ -16,6 +15,7 @@
 namespace {
 
 using namespace awaken::emulator;
+using namespace awaken::emulator::calls;
 
 using hipError_t = int;
 using hipStream_t = void*;
@@ -301,13 +301,58 @@ int attribute_value(const Device& device, int attribute) noexcept {
     }
 }
 
-/// Where a kernel finds memory; see Faults::registered_elsewhere.
-void* address_for_kernels(const Allocation& allocation, void* const address) {
-    constexpr std::uintptr_t kElsewhere = std::uintptr_t{1} << 46;
-    const bool elsewhere =
-        allocation.kind == MemoryKind::registered && core().configuration().faults.registered_elsewhere;
-    return elsewhere ? pointer(number(address) + kElsewhere) : address;
-}
+struct Hip {
+    static Error ready() {
+        const Error error = core().availability(Vendor::hip);
+        if (error == Error::invalid_value) {
+            return Error::not_initialized;
+        }
+        // HIP forbids these calls and names no error for them; it has none like CUDA's "not permitted".
+        return called_from_host_function() ? Error::not_supported : error;
+    }
+    static Error find_context(Context*& current) {
+        current = &runtime_context();
+        return Error::success;
+    }
+    static bool usable(const Context&) { return true; }
+    /// Up to ROCm 6 each call leaves its own result as the last error, success included; since 7 only failures do.
+    static int result(Error error) {
+        if (generation() < 7 || (error != Error::success && error != Error::not_ready)) {
+            thread_state().last_error = error;
+        }
+        return static_cast<hipError_t>(error);
+    }
+    /// Whatever keeps the memory from being attached, HIP blames the pointer.
+    static Error ipc_error(Error error) {
+        const bool blamed =
+            error == Error::invalid_value || error == Error::peer_access_unsupported || error == Error::invalid_device;
+        return blamed ? Error::invalid_device_pointer : error;
+    }
+    static int attribute(const Device& device, int attribute) { return attribute_value(device, attribute); }
+    static int host_type() { return type_host(); }
+    static int memory_type(const Allocation& allocation) {
+        return allocation.kind == MemoryKind::managed ? type_managed()
+                                                      : (allocation.on_device() ? type_device() : type_host());
+    }
+    /// See Faults::registered_elsewhere.
+    static Address address_for_kernels(const Allocation& allocation, Address address) {
+        constexpr Address kElsewhere = Address{1} << 46;
+        const bool elsewhere =
+            allocation.kind == MemoryKind::registered && core().configuration().faults.registered_elsewhere;
+        return elsewhere ? address + kElsewhere : address;
+    }
+    static bool valid_kind(int kind) {
+        constexpr int kLargest = 4;               // hipMemcpyDefault
+        constexpr int kWithoutCopyEngine = 1024;  // hipMemcpyDeviceToDeviceNoCU
+        return (kind >= 0 && kind <= kLargest) || kind == kWithoutCopyEngine;
+    }
+    static constexpr std::size_t pitch_alignment = 256;
+    static constexpr bool has_empty_memory = true;
+    static constexpr bool clears_address = true;
+    static constexpr bool needs_room_for_text = true;
+    static constexpr int least_priority = 1;
+    static constexpr int greatest_priority = -1;
+};
 
 Error put_attributes(hipPointerAttribute_t* attributes, const void* address) {
     if (!attributes || !address) {
@@ -325,26 +370,11 @@ Error put_attributes(hipPointerAttribute_t* attributes, const void* address) {
     const bool managed = allocation->kind == MemoryKind::managed;
     attributes->type = managed ? type_managed() : (allocation->on_device() ? type_device() : type_host());
     attributes->device = allocation->device;
-    attributes->devicePointer = address_for_kernels(*allocation, const_cast<void*>(address));
+    attributes->devicePointer = pointer(Hip::address_for_kernels(*allocation, number(address)));
     attributes->hostPointer = allocation->on_device() ? nullptr : const_cast<void*>(address);
     attributes->isManaged = managed ? 1 : 0;
     attributes->allocationFlags = allocation->flags;
     return Error::success;
-}
-
-Error create_stream(Context& context, hipStream_t* stream, unsigned flags, int priority) {
-    constexpr unsigned kNonBlocking = 1;
-    if (!stream || flags > kNonBlocking) {
-        return Error::invalid_value;
-    }
-    *stream = core().streams.add(context.create_stream(Stream::Role::created, flags != kNonBlocking, flags, priority));
-    return Error::success;
-}
-
-hipStream_t const kPerThread = reinterpret_cast<void*>(2);
-/// What the handle 0 means in the _spt forms.
-hipStream_t or_per_thread(hipStream_t stream) noexcept {
-    return stream ? stream : kPerThread;
 }
 
 }  // namespace
@@ -814,7 +844,7 @@ AWAKEN_EXPORT hipError_t hipHostGetDevicePointer(void** device, void* host, unsi
         if (!device || !allocation || allocation->on_device()) {
             return Error::invalid_value;
         }
-        *device = address_for_kernels(*allocation, host);
+        *device = pointer(Hip::address_for_kernels(*allocation, number(host)));
         return Error::success;
     });
 }
@@ -1232,179 +1262,95 @@ AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(void* address) {
 // -------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT hipError_t hipStreamCreate(hipStream_t* stream) {
-    return in_context([&](Context& context) { return create_stream(context, stream, 0, 0); });
+    return create_stream<Hip>(stream, 0, 0);
 }
 AWAKEN_EXPORT hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
-    return in_context([&](Context& context) { return create_stream(context, stream, flags, 0); });
+    return create_stream<Hip>(stream, flags, 0);
 }
 AWAKEN_EXPORT hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned flags, int priority) {
-    return in_context([&](Context& context) { return create_stream(context, stream, flags, priority); });
+    return create_stream<Hip>(stream, flags, priority);
 }
 
 AWAKEN_EXPORT hipError_t hipStreamDestroy(hipStream_t handle) {
-    return call([&] {
-        const std::shared_ptr<Stream> stream = core().streams.remove(handle);
-        if (!stream) {
-            return Error::invalid_handle;
-        }
-        stream->close();
-        return Error::success;
-    });
+    return destroy_stream<Hip>(handle);
 }
 
 AWAKEN_EXPORT hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = stream->flags();
-        return Error::success;
-    });
+    return stream_flags<Hip>(handle, flags);
 }
 
 AWAKEN_EXPORT hipError_t hipStreamGetPriority(hipStream_t handle, int* priority) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!priority) {
-            return Error::invalid_value;
-        }
-        *priority = stream->priority();
-        return Error::success;
-    });
+    return stream_priority<Hip>(handle, priority);
 }
 
 AWAKEN_EXPORT hipError_t hipStreamGetDevice(hipStream_t handle, hipDevice_t* device) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = stream->context().device;
-        return Error::success;
-    });
+    return stream_device<Hip>(handle, device);
 }
 
-/// Graphs are not supported, so no mode matters.
 AWAKEN_EXPORT hipError_t hipThreadExchangeStreamCaptureMode(int* mode) {
-    return call([&] {
-        if (!mode || *mode < 0 || *mode > 2) {
-            return Error::invalid_value;
-        }
-        *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
-        return Error::success;
-    });
+    return call<Hip>([&] { return exchange_mode(mode); });
 }
 
-/// Graphs are not supported, so no stream is ever being captured.
+/// Graphs are not supported, so no stream is ever being captured, and no mode matters.
 AWAKEN_EXPORT hipError_t hipStreamIsCapturing(hipStream_t handle, int* status) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>&) {
-        if (!status) {
-            return Error::invalid_value;
-        }
-        *status = 0;
-        return Error::success;
-    });
+    return is_stream_capturing<Hip>(handle, status);
 }
 
 AWAKEN_EXPORT hipError_t hipStreamQuery(hipStream_t handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return query(*stream); });
+    return query_stream<Hip>(handle);
 }
 AWAKEN_EXPORT hipError_t hipStreamQuery_spt(hipStream_t stream) {
     return hipStreamQuery(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT hipError_t hipStreamSynchronize(hipStream_t handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return synchronize_stream<Hip>(handle);
 }
 AWAKEN_EXPORT hipError_t hipStreamSynchronize_spt(hipStream_t stream) {
     return hipStreamSynchronize(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> found = core().events.find(event);
-        if (!found) {
-            return Error::invalid_handle;
-        }
-        return wait_in_stream(*stream, *found);
-    });
+    return wait_for_event<Hip>(handle, event);
 }
 
 AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*function)(hipStream_t, hipError_t, void*),
                                               void* argument, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        Context& context = stream->context();
-        call_in_stream(*stream,
-                       [=, &context] { function(handle, static_cast<hipError_t>(context.sticky.load()), argument); });
-        return Error::success;
-    });
+    return add_callback<Hip>(handle, function, argument);
 }
 
 AWAKEN_EXPORT hipError_t hipLaunchHostFunc(hipStream_t handle, void (*function)(void*), void* argument) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        call_in_stream(*stream, [function, argument] { function(argument); });
-        return Error::success;
-    });
+    return launch_host_function<Hip>(handle, function, argument);
 }
 
 AWAKEN_EXPORT hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (!event) {
-            return Error::invalid_value;
-        }
-        *event = core().events.add(std::make_shared<Event>(context, flags));
-        return Error::success;
-    });
+    return create_event<Hip>(event, flags);
 }
 AWAKEN_EXPORT hipError_t hipEventCreate(hipEvent_t* event) {
-    return hipEventCreateWithFlags(event, 0);
+    return create_event<Hip>(event, 0);
 }
 
 AWAKEN_EXPORT hipError_t hipEventDestroy(hipEvent_t handle) {
-    return call([&] { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
+    return destroy_event<Hip>(handle);
 }
 
 AWAKEN_EXPORT hipError_t hipEventRecord(hipEvent_t handle, hipStream_t stream_handle) {
-    return on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != &stream->context()) {
-            return Error::invalid_handle;
-        }
-        event->record(*stream);
-        return Error::success;
-    });
+    return record_event<Hip>(handle, stream_handle);
 }
 AWAKEN_EXPORT hipError_t hipEventRecord_spt(hipEvent_t event, hipStream_t stream) {
     return hipEventRecord(event, or_per_thread(stream));
 }
 
 AWAKEN_EXPORT hipError_t hipEventQuery(hipEvent_t handle) {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? query(*event) : Error::invalid_handle;
-    });
+    return query_event<Hip>(handle);
 }
 
 AWAKEN_EXPORT hipError_t hipEventSynchronize(hipEvent_t handle) {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? synchronize(*event) : Error::invalid_handle;
-    });
+    return synchronize_event<Hip>(handle);
 }
 
 AWAKEN_EXPORT hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t end) {
-    return call([&] {
-        const std::shared_ptr<Event> from = core().events.find(start);
-        const std::shared_ptr<Event> to = core().events.find(end);
-        if (!from || !to) {
-            return Error::invalid_handle;
-        }
-        return milliseconds ? to->elapsed_since(*from, *milliseconds) : Error::invalid_value;
-    });
+    return elapsed_time<Hip>(milliseconds, start, end);
 }
 
 // ---- kernels

@@ -1,0 +1,187 @@
+// Devices, contexts, and access of devices to each other.
+#pragma once
+
+#include <cstring>
+
+#include "calls/entry.h"
+
+namespace awaken::emulator::calls {
+
+template <FrontEnd Api>
+int device_count(int* count) {
+    return call<Api>([&] { return put(count, core().device_count()); });
+}
+
+/// Devices are their numbers.
+template <FrontEnd Api>
+int device_of(int* device, int ordinal) {
+    return on_device<Api>(ordinal, [&](Device&) { return put(device, ordinal); });
+}
+
+template <FrontEnd Api>
+Error put_device_text(char* buffer, int length, const std::string& text) {
+    if (!buffer || (Api::needs_room_for_text && length <= 0)) {
+        return Error::invalid_value;
+    }
+    put_text(buffer, length, text);
+    return Error::success;
+}
+
+template <FrontEnd Api>
+int device_name(char* buffer, int length, int device) {
+    return on_device<Api>(device,
+                          [&](const Device& found) { return put_device_text<Api>(buffer, length, found.name); });
+}
+
+template <FrontEnd Api>
+int device_bus_id(char* buffer, int length, int device) {
+    return on_device<Api>(device,
+                          [&](const Device& found) { return put_device_text<Api>(buffer, length, found.pci_bus_id); });
+}
+
+template <FrontEnd Api>
+int device_at_bus_id(int* device, const char* text) {
+    return call<Api>([&] {
+        if (!device || !text) {
+            return Error::invalid_value;
+        }
+        const int found = find_device_by_bus_id(text);
+        return found < 0 ? Error::invalid_device : put(device, found);
+    });
+}
+
+template <FrontEnd Api>
+int device_uuid(void* uuid, int device) {
+    return on_device<Api>(device, [&](const Device& found) {
+        if (!uuid) {
+            return Error::invalid_value;
+        }
+        std::memcpy(uuid, found.uuid, sizeof found.uuid);
+        return Error::success;
+    });
+}
+
+template <FrontEnd Api>
+int device_memory(std::size_t* bytes, int device) {
+    return on_device<Api>(device, [&](const Device& found) { return put(bytes, found.memory_bytes); });
+}
+
+template <FrontEnd Api>
+int device_attribute(int* value, int attribute, int device) {
+    return on_device<Api>(device, [&](const Device& found) {
+        const int answer = Api::attribute(found, attribute);
+        return answer < 0 ? Error::invalid_value : put(value, answer);
+    });
+}
+
+template <FrontEnd Api>
+int compute_capability(int* major, int* minor, int device) {
+    return on_device<Api>(device, [&](Device&) {
+        if (!major || !minor) {
+            return Error::invalid_value;
+        }
+        *major = Model::compute_major;
+        *minor = Model::compute_minor;
+        return Error::success;
+    });
+}
+
+template <FrontEnd Api>
+int stream_priorities(int* least, int* greatest) {
+    return in_context<Api>([&](Context&) {
+        if (least) {
+            *least = Api::least_priority;
+        }
+        if (greatest) {
+            *greatest = Api::greatest_priority;
+        }
+        return Error::success;
+    });
+}
+
+// ---- contexts ----
+
+template <FrontEnd Api>
+int retain_primary_context(void** context, int device) {
+    return on_device<Api>(device, [&](Device&) {
+        if (!context) {
+            return Error::invalid_value;
+        }
+        core().retain_primary(device);
+        *context = &core().primary(device);
+        return Error::success;
+    });
+}
+
+template <FrontEnd Api>
+int push_context(void* handle) {
+    return call<Api>([&] {
+        Context* const context = core().find_context(handle);
+        if (!context || !Api::usable(*context)) {
+            return Error::invalid_context;
+        }
+        thread_state().contexts.push_back(context);
+        return Error::success;
+    });
+}
+
+template <FrontEnd Api>
+int pop_context(void** popped) {
+    return call<Api>([&] {
+        ThreadState& state = thread_state();
+        if (state.contexts.empty()) {
+            return Error::invalid_context;
+        }
+        if (popped) {
+            *popped = state.current();
+        }
+        state.contexts.pop_back();
+        return Error::success;
+    });
+}
+
+template <FrontEnd Api>
+int set_context(void* handle) {
+    return call<Api>([&] {
+        Context* const context = handle ? core().find_context(handle) : nullptr;
+        if (handle && (!context || !Api::usable(*context))) {
+            return Error::invalid_context;
+        }
+        thread_state().set_current(context);
+        return Error::success;
+    });
+}
+
+template <FrontEnd Api>
+int current_context(void** context) {
+    return call<Api>([&] { return put(context, thread_state().current()); });
+}
+
+template <FrontEnd Api>
+int context_device(int* device) {
+    return in_context<Api>([&](const Context& context) { return put(device, context.device); });
+}
+
+template <FrontEnd Api>
+int context_flags(unsigned* flags) {
+    return in_context<Api>([&](const Context& context) { return put(flags, context.flags); });
+}
+
+template <FrontEnd Api>
+int synchronize_context() {
+    return in_entered_context<Api>([](Context& context) { return synchronize(context); });
+}
+
+// ---- access of devices to each other ----
+
+template <FrontEnd Api>
+int can_access(int* can, int device, int peer) {
+    return on_device<Api>(device, [&](Device&) {
+        if (!can) {
+            return Error::invalid_value;
+        }
+        return core().valid_device(peer) ? put(can, can_access_peer(device, peer) ? 1 : 0) : Error::invalid_device;
+    });
+}
+
+}  // namespace awaken::emulator::calls
