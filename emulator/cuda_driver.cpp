@@ -31,31 +31,16 @@ using CUmemoryPool = void*;
 struct CUuuid {
     unsigned char bytes[16];
 };
-struct CUmemLocation {
-    int type;
-    int id;
-};
-struct CUmemPoolProps {
-    int allocation_type;
-    int handle_types;
-    CUmemLocation location;
-    void* security;
-    std::size_t maximum;
-    unsigned short usage;
-    unsigned char reserved[54];
-};
-static_assert(sizeof(CUmemPoolProps) == 88);
-
 struct CUmemAllocationProp {
     int type;
     int handle_types;
-    CUmemLocation location;
+    MemoryLocation location;
     void* windows;
     unsigned char flags[8];
 };
 static_assert(sizeof(CUmemAllocationProp) == 32);
 struct CUmemAccessDesc {
-    CUmemLocation location;
+    MemoryLocation location;
     int flags;
 };
 static_assert(sizeof(CUmemAccessDesc) == 12);
@@ -193,65 +178,18 @@ CUresult on_event(CUevent handle, Body&& body) noexcept {
     });
 }
 
+CUresult copy_later(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) noexcept {
+    return copy_rows<Driver>({destination, bytes, source, bytes, bytes, 1}, stream, Synchrony::stream);
+}
+
 CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) noexcept {
     return in_default_stream([&](Context& context) {
         return copy(context, {destination, bytes, source, bytes, bytes, 1}, context.legacy, Synchrony::host);
     });
 }
 
-CUresult copy_later(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream handle) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return copy(stream->context(), {destination, bytes, source, bytes, bytes, 1}, stream, Synchrony::stream);
-    });
-}
-
 CUresult fill_now(const FillRequest& request) noexcept {
     return in_default_stream([&](Context& context) { return fill(context, request, context.legacy, Synchrony::host); });
-}
-
-CUresult fill_later(const FillRequest& request, CUstream handle) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return fill(stream->context(), request, stream, Synchrony::stream);
-    });
-}
-
-Error copy_2d(const Copy2DParameters* parameters, const std::shared_ptr<Stream>& stream, Synchrony synchrony) {
-    if (!parameters) {
-        return Error::invalid_value;
-    }
-    CopyRequest request;
-    if (const Error error = decode(*parameters, kMemoryTypeHost, request); error != Error::success) {
-        return error;
-    }
-    return copy(stream->context(), request, stream, synchrony);
-}
-
-Error put_attribute(std::uintptr_t address, int attribute, void* data) {
-    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation) {
-        return Error::invalid_value;
-    }
-    return put_pointer_attribute(allocation.get(), address, static_cast<PointerAttribute>(attribute), data,
-                                 kMemoryTypeHost, kMemoryTypeDevice);
-}
-
-Error launch(CUfunction function, const Launch& shape, CUstream handle, void** arguments, void** extra,
-             Context& context) {
-    const std::shared_ptr<Function> found = core().functions.find(function);
-    const std::shared_ptr<Stream> stream = core().stream(context, handle);
-    if (!found || !stream || found->context != &stream->context()) {
-        return Error::invalid_handle;
-    }
-    stream->context().enter();
-    if (const Error error = default_stream_allowed(*stream); error != Error::success) {
-        return error;
-    }
-    return launch_kernel(function, shape, stream, arguments, extra);
-}
-
-Error pool_of(CUmemoryPool handle, std::shared_ptr<Pool>& pool) {
-    pool = core().pools.find(handle);
-    return pool ? Error::success : Error::invalid_value;
 }
 
 }  // namespace
@@ -437,37 +375,15 @@ AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevi
 }
 
 AWAKEN_EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.default_pool.get();
-        return Error::success;
-    });
+    return default_pool<Driver>(pool, device);
 }
 
 AWAKEN_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.current_pool.get();
-        return Error::success;
-    });
+    return current_pool<Driver>(pool, device);
 }
 
 AWAKEN_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
-    return with_device(device, [&](Device& found) {
-        std::shared_ptr<Pool> pool;
-        if (const Error error = pool_of(handle, pool); error != Error::success) {
-            return error;
-        }
-        if (pool->device != device) {
-            return Error::invalid_value;
-        }
-        found.current_pool = std::move(pool);
-        return Error::success;
-    });
+    return set_current_pool<Driver>(device, handle);
 }
 
 // ---- contexts
@@ -684,30 +600,11 @@ AWAKEN_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 // -------------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total) {
-    return in_context([&](Context& context) {
-        const std::size_t all = core().device(context.device).memory_bytes;
-        if (total) {
-            *total = all;
-        }
-        if (free_bytes) {
-            *free_bytes = all - core().memory().used(context.device);
-        }
-        return Error::success;
-    });
+    return memory_info<Driver>(free_bytes, total);
 }
 
 AWAKEN_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
-    return unless_capturing([&](Context& context) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate(context, bytes, allocated);
-        if (error == Error::success) {
-            *address = allocated;
-        }
-        return error;
-    });
+    return allocate_memory<Driver>(address, bytes);
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
@@ -725,7 +622,7 @@ AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pit
 }
 
 AWAKEN_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
-    return unless_capturing([&](Context&) { return free_device("cuMemFree", address); });
+    return free_memory<Driver>("cuMemFree", address);
 }
 
 AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
@@ -747,97 +644,52 @@ AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* s
     });
 }
 
-AWAKEN_EXPORT CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return unless_capturing([&](Context& context) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = core().memory().allocate_host(context, MemoryKind::pinned, bytes, flags, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+AWAKEN_EXPORT CUresult cuMemHostAlloc(Address* address, std::size_t bytes, unsigned flags) {
+    return allocate_pinned<Driver>(address, bytes, flags);
 }
 
-AWAKEN_EXPORT CUresult cuMemAllocHost_v2(void** address, std::size_t bytes) {
-    return cuMemHostAlloc(address, bytes, 0);
+AWAKEN_EXPORT CUresult cuMemAllocHost_v2(Address* address, std::size_t bytes) {
+    return allocate_pinned<Driver>(address, bytes, 0);
 }
 
-AWAKEN_EXPORT CUresult cuMemFreeHost(void* address) {
-    return unless_capturing([&](Context&) { return free_pinned("cuMemFreeHost", number(address)); });
+AWAKEN_EXPORT CUresult cuMemFreeHost(Address address) {
+    return free_pinned_memory<Driver>("cuMemFreeHost", address);
 }
 
-AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned flags) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!device || flags != 0 || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *device = number(host);
-        return Error::success;
-    });
+AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, Address host, unsigned flags) {
+    return device_address<Driver>(device, host, flags);
 }
 
-AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, void* host) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!flags || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *flags = allocation->flags;
-        return Error::success;
-    });
+AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, Address host) {
+    return host_memory_flags<Driver>(flags, host);
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned flags) {
-    return in_entered_context([&](Context& context) {
-        if (!address || (flags != 1 && flags != 2)) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = core().memory().allocate_host(context, MemoryKind::managed, bytes, flags, allocated);
-        if (error == Error::success) {
-            *address = allocated;
-        }
-        return error;
-    });
+    return allocate_managed<Driver>(address, bytes, flags);
 }
 
-AWAKEN_EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned flags) {
-    return unless_capturing(
-        [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
+AWAKEN_EXPORT CUresult cuMemHostRegister_v2(Address address, std::size_t bytes, unsigned flags) {
+    return register_memory<Driver>(address, bytes, flags);
 }
 
-AWAKEN_EXPORT CUresult cuMemHostUnregister(void* address) {
-    return unless_capturing([&](Context&) { return unregister_host("cuMemHostUnregister", number(address)); });
+AWAKEN_EXPORT CUresult cuMemHostUnregister(Address address) {
+    return unregister_memory<Driver>("cuMemHostUnregister", address);
 }
 
 /// Managed memory does not migrate here; the order of the stream is kept.
 AWAKEN_EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t, CUdevice, CUstream handle) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-        if (!allocation || allocation->kind != MemoryKind::managed) {
-            return Error::invalid_value;
-        }
-        stream->submit([] {});
-        return Error::success;
-    });
+    return prefetch<Driver>(address, handle);
 }
-AWAKEN_EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t bytes, CUmemLocation location, unsigned,
+AWAKEN_EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t, MemoryLocation, unsigned,
                                              CUstream handle) {
-    return cuMemPrefetchAsync(address, bytes, location.id, handle);
+    return prefetch<Driver>(address, handle);
 }
 
 AWAKEN_EXPORT CUresult cuMemAdvise(CUdeviceptr address, std::size_t, int, CUdevice) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-        return allocation && allocation->kind == MemoryKind::managed ? Error::success : Error::invalid_value;
-    });
+    return advise<Driver>(address);
 }
-AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t bytes, int advice, CUmemLocation location) {
-    return cuMemAdvise(address, bytes, advice, location.id);
+AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t, int, MemoryLocation) {
+    return advise<Driver>(address);
 }
 
 // ---- addresses and physical memory apart
@@ -1016,7 +868,7 @@ AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, co
     });
 }
 
-AWAKEN_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
+AWAKEN_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const MemoryLocation* location, CUdeviceptr address) {
     return call([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!flags || !location || location->type != kLocationDevice || !core().valid_device(location->id) ||
@@ -1063,118 +915,43 @@ AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHand
 
 AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
                                                CUstream stream) {
-    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
-        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) {
-            return error;
-        }
-        std::shared_ptr<Pool> pool;
-        if (!address || pool_of(handle, pool) != Error::success) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = allocated;
-        }
-        return error;
-    });
+    return allocate_from<Driver>(handle, address, bytes, stream);
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle) {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) {
-            return error;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = allocated;
-        }
-        return error;
-    });
+    return allocate_in_order<Driver>(address, bytes, handle);
 }
 
 AWAKEN_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
-    return on_allowed_stream(handle,
-                             [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, address); });
+    return free_memory_in_order<Driver>(address, handle);
 }
 
-AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
-    return call([&] {
-        if (!handle || !properties) {
-            return Error::invalid_value;
-        }
-        if (properties->location.type != kLocationDevice || properties->handle_types != 0) {
-            return Error::not_supported;
-        }
-        if (!core().valid_device(properties->location.id)) {
-            return Error::invalid_device;
-        }
-        auto pool = std::make_shared<Pool>();
-        pool->device = properties->location.id;
-        *handle = core().pools.add(std::move(pool));
-        return Error::success;
-    });
+AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const PoolProperties* properties) {
+    return create_pool<Driver>(handle, properties);
 }
 
 AWAKEN_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle) {
-    return call([&] {
-        for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) {
-                return Error::invalid_value;
-            }
-        }
-        const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        Device& device = core().device(pool->device);
-        if (device.current_pool == pool) {
-            device.current_pool = device.default_pool;
-        }
-        return Error::success;
-    });
+    return destroy_pool<Driver>(handle);
 }
 
 AWAKEN_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void* value) {
-    return call([&] {
-        std::shared_ptr<Pool> pool;
-        const Error error = pool_of(handle, pool);
-        return error == Error::success ? get_pool_attribute(*pool, attribute, value) : error;
-    });
+    return pool_attribute<Driver>(handle, attribute, value);
 }
 
 AWAKEN_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void* value) {
-    return call([&] {
-        std::shared_ptr<Pool> pool;
-        const Error error = pool_of(handle, pool);
-        return error == Error::success ? set_pool_attribute(*pool, attribute, value) : error;
-    });
+    return set_attribute_of_pool<Driver>(handle, attribute, value);
 }
 
 AWAKEN_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t) {
-    return call([&] {
-        std::shared_ptr<Pool> pool;
-        return pool_of(handle, pool);
-    });
+    return accept_for_pool<Driver>(handle);
 }
 
 /// All devices reach all pools; the answer to the query says so.
 AWAKEN_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool handle, const void*, std::size_t) {
-    return cuMemPoolTrimTo(handle, 0);
+    return accept_for_pool<Driver>(handle);
 }
-AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, CUmemLocation*) {
-    return call([&] {
-        std::shared_ptr<Pool> pool;
-        if (!flags || pool_of(handle, pool) != Error::success) {
-            return Error::invalid_value;
-        }
-        *flags = 3;
-        return Error::success;
-    });
+AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, MemoryLocation*) {
+    return on_pool<Driver>(handle, [&](const Pool&) { return put(flags, 3); });
 }
 
 // ---- copies and fills
@@ -1183,11 +960,11 @@ AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, CUmem
 AWAKEN_EXPORT CUresult cuMemcpy(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
     return copy_now(destination, source, bytes);
 }
-AWAKEN_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void* source, std::size_t bytes) {
-    return copy_now(destination, number(source), bytes);
+AWAKEN_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, Address source, std::size_t bytes) {
+    return copy_now(destination, source, bytes);
 }
-AWAKEN_EXPORT CUresult cuMemcpyDtoH_v2(void* destination, CUdeviceptr source, std::size_t bytes) {
-    return copy_now(number(destination), source, bytes);
+AWAKEN_EXPORT CUresult cuMemcpyDtoH_v2(Address destination, CUdeviceptr source, std::size_t bytes) {
+    return copy_now(destination, source, bytes);
 }
 AWAKEN_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
     return copy_now(destination, source, bytes);
@@ -1199,12 +976,13 @@ AWAKEN_EXPORT CUresult cuMemcpyPeer(CUdeviceptr destination, CUcontext, CUdevice
 AWAKEN_EXPORT CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
     return copy_later(destination, source, bytes, stream);
 }
-AWAKEN_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void* source, std::size_t bytes,
+AWAKEN_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr destination, Address source, std::size_t bytes,
                                             CUstream stream) {
-    return copy_later(destination, number(source), bytes, stream);
+    return copy_later(destination, source, bytes, stream);
 }
-AWAKEN_EXPORT CUresult cuMemcpyDtoHAsync_v2(void* destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
-    return copy_later(number(destination), source, bytes, stream);
+AWAKEN_EXPORT CUresult cuMemcpyDtoHAsync_v2(Address destination, CUdeviceptr source, std::size_t bytes,
+                                            CUstream stream) {
+    return copy_later(destination, source, bytes, stream);
 }
 AWAKEN_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
                                             CUstream stream) {
@@ -1220,7 +998,7 @@ namespace {
 /// notice.
 struct BatchAttributes {
     unsigned source_order;
-    CUmemLocation source, destination;
+    MemoryLocation source, destination;
     unsigned flags;
 };
 static_assert(sizeof(BatchAttributes) == 24);
@@ -1265,24 +1043,24 @@ AWAKEN_EXPORT CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr
     return result;
 }
 AWAKEN_EXPORT CUresult cuMemcpy2D_v2(const Copy2DParameters* parameters) {
-    return in_default_stream([&](Context& context) { return copy_2d(parameters, context.legacy, Synchrony::host); });
+    return in_default_stream(
+        [&](Context& context) { return copy_described<Driver>(parameters, context.legacy, Synchrony::host); });
 }
 AWAKEN_EXPORT CUresult cuMemcpy2DUnaligned_v2(const Copy2DParameters* parameters) {
     return cuMemcpy2D_v2(parameters);
 }
 AWAKEN_EXPORT CUresult cuMemcpy2DAsync_v2(const Copy2DParameters* parameters, CUstream handle) {
-    return work_on_stream(
-        handle, [&](const std::shared_ptr<Stream>& stream) { return copy_2d(parameters, stream, Synchrony::stream); });
+    return copy_2d<Driver>(parameters, handle, Synchrony::stream);
 }
 
 AWAKEN_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, std::size_t count) {
-    return fill_now({address, 0, value, 1, count, 1});
+    return fill_now(elements(address, 1, value, count));
 }
 AWAKEN_EXPORT CUresult cuMemsetD16_v2(CUdeviceptr address, unsigned short value, std::size_t count) {
-    return fill_now({address, 0, value, 2, count, 1});
+    return fill_now(elements(address, 2, value, count));
 }
 AWAKEN_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, std::size_t count) {
-    return fill_now({address, 0, value, 4, count, 1});
+    return fill_now(elements(address, 4, value, count));
 }
 AWAKEN_EXPORT CUresult cuMemsetD2D8_v2(CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
                                        std::size_t height) {
@@ -1297,87 +1075,50 @@ AWAKEN_EXPORT CUresult cuMemsetD2D32_v2(CUdeviceptr address, std::size_t pitch, 
     return fill_now({address, pitch, value, 4, width, height});
 }
 AWAKEN_EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, std::size_t count, CUstream stream) {
-    return fill_later({address, 0, value, 1, count, 1}, stream);
+    return fill_rows<Driver>(elements(address, 1, value, count), stream, Synchrony::stream);
 }
 AWAKEN_EXPORT CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, std::size_t count, CUstream stream) {
-    return fill_later({address, 0, value, 2, count, 1}, stream);
+    return fill_rows<Driver>(elements(address, 2, value, count), stream, Synchrony::stream);
 }
 AWAKEN_EXPORT CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, std::size_t count, CUstream stream) {
-    return fill_later({address, 0, value, 4, count, 1}, stream);
+    return fill_rows<Driver>(elements(address, 4, value, count), stream, Synchrony::stream);
 }
 AWAKEN_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
                                          std::size_t height, CUstream stream) {
-    return fill_later({address, pitch, value, 1, width, height}, stream);
+    return fill_rows<Driver>({address, pitch, value, 1, width, height}, stream, Synchrony::stream);
 }
 
 // ---- pointers
 // -----------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr address) {
-    return call([&] { return put_attribute(address, attribute, data); });
+    return pointer_attribute<Driver>(data, attribute, address);
 }
 
 AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attributes, void** data, CUdeviceptr address) {
-    return call([&] {
-        if (count != 0 && (!attributes || !data)) {
-            return Error::invalid_value;
-        }
-        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-        for (unsigned position = 0; position < count; ++position) {
-            const auto attribute = static_cast<PointerAttribute>(attributes[position]);
-            const Error error = put_pointer_attribute(allocation.get(), address, attribute, data[position],
-                                                      kMemoryTypeHost, kMemoryTypeDevice);
-            // This form leaves out what does not apply to the memory, where the single one fails.
-            const bool may_not_apply =
-                attribute == PointerAttribute::host_pointer || attribute == PointerAttribute::device_pointer;
-            if (error != Error::success && !may_not_apply) {
-                return error;
-            }
-        }
-        return Error::success;
-    });
+    return pointer_attributes<Driver>(count, attributes, data, address);
 }
 
 AWAKEN_EXPORT CUresult cuPointerSetAttribute(const void* value, int attribute, CUdeviceptr address) {
-    return call([&] {
-        if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) {
-            return Error::invalid_value;
-        }
-        unsigned on = 0;
-        std::memcpy(&on, value, sizeof on);
-        const Error error = allowed_by_captures();
-        return error == Error::success ? set_synchronous(address, on != 0) : error;
-    });
+    return set_pointer_attribute<Driver>(value, attribute, address);
 }
 
 // ---- sharing
 // ------------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT CUresult cuIpcGetMemHandle(IpcHandle* handle, CUdeviceptr address) {
-    return in_context(
-        [&](Context&) { return handle ? core().memory().export_handle(address, *handle) : Error::invalid_value; });
+    return export_memory<Driver>(handle, address);
 }
 
 AWAKEN_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
-    return in_context([&](Context& context) {
-        constexpr unsigned kLazyEnablePeerAccess = 1;
-        if (!address || flags != kLazyEnablePeerAccess) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t opened = 0;
-        const Error error = core().memory().import_handle(context, handle, opened);
-        if (error == Error::success) {
-            *address = opened;
-        }
-        return error;
-    });
+    return import_memory<Driver>(address, handle, flags);
 }
 AWAKEN_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
-    return cuIpcOpenMemHandle_v2(address, handle, flags);
+    return import_memory<Driver>(address, handle, flags);
 }
 
 AWAKEN_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-    return in_context([&](Context&) { return close_import("cuIpcCloseMemHandle", address); });
+    return close_memory<Driver>("cuIpcCloseMemHandle", address);
 }
 
 // ---- streams and events
@@ -1520,101 +1261,50 @@ AWAKEN_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start,
 // ---- kernels
 // ------------------------------------------------------------------------------------------------------------
 
-namespace {
-
-CUresult load(const char* const name, CUmodule* module, const void* image) noexcept {
-    return in_context([&](Context& context) {
-        if (!module || !image) {
-            return Error::invalid_value;
-        }
-        const void* loaded = nullptr;
-        const Error error = load_module(name, context, image, loaded);
-        if (error == Error::success) {
-            *module = const_cast<void*>(loaded);
-        }
-        return error;
-    });
-}
-
-}  // namespace
-
 AWAKEN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-    return load("cuModuleLoadData", module, image);
+    return load<Driver>("cuModuleLoadData", module, image);
 }
 AWAKEN_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, int*, void**) {
-    return load("cuModuleLoadDataEx", module, image);
+    return load<Driver>("cuModuleLoadDataEx", module, image);
 }
 
 AWAKEN_EXPORT CUresult cuModuleUnload(CUmodule module) {
-    return in_context([&](Context&) { return unload_module("cuModuleUnload", module); });
+    return unload<Driver>("cuModuleUnload", module);
 }
 
 AWAKEN_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    return in_entered_context([&](Context&) {
-        if (!function || !name) {
-            return Error::invalid_value;
-        }
-        const void* found = nullptr;
-        const Error error = find_function(module, name, found);
-        if (error == Error::success) {
-            *function = const_cast<void*>(found);
-        }
-        return error;
-    });
+    return function_of<Driver>(function, module, name);
 }
 
 AWAKEN_EXPORT CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
-    return call([&] {
-        if (!core().functions.find(function)) {
-            return Error::invalid_handle;
-        }
-        if (!value) {
-            return Error::invalid_value;
-        }
-        *value = attribute == 0 ? Model::threads_per_block : 0;  // 0: most threads a block; the rest are sizes
-        return Error::success;
-    });
+    return function_attribute<Driver>(value, attribute, function);
 }
 
 AWAKEN_EXPORT CUresult cuFuncSetAttribute(CUfunction function, int, int) {
-    return call([&] { return core().functions.find(function) ? Error::success : Error::invalid_handle; });
+    return call<Driver>([&] { return core().functions.find(function) ? Error::success : Error::invalid_handle; });
 }
 
 AWAKEN_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int block_size,
                                                                    std::size_t) {
-    return call([&] {
-        if (!core().functions.find(function)) {
-            return Error::invalid_handle;
-        }
-        if (!blocks || block_size <= 0) {
-            return Error::invalid_value;
-        }
-        *blocks = block_size > Model::threads_per_block
-                      ? 0
-                      : std::min(Model::threads_per_multiprocessor / block_size, Model::blocks_per_multiprocessor);
-        return Error::success;
-    });
+    return most_active_blocks<Driver>(blocks, function, block_size);
 }
 AWAKEN_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function,
-                                                                            int block_size, std::size_t bytes,
-                                                                            unsigned) {
-    return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block_size, bytes);
+                                                                            int block_size, std::size_t, unsigned) {
+    return most_active_blocks<Driver>(blocks, function, block_size);
 }
 
 AWAKEN_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                       CUstream stream, void** arguments, void** extra) {
-    return in_context([&](Context& context) {
-        const Launch shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
-        return launch(function, shape, stream, arguments, extra, context);
-    });
+    return launch<Driver>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                          arguments, extra);
 }
 
 AWAKEN_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                                  unsigned block_x, unsigned block_y, unsigned block_z,
                                                  unsigned shared_bytes, CUstream stream, void** arguments) {
-    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, arguments,
-                          nullptr);
+    return launch<Driver>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                          arguments, nullptr);
 }
 
 // ---- finding calls by name
@@ -1677,8 +1367,8 @@ AWAKEN_EXPORT CUresult cuGetProcAddress(const char* symbol, void** function, int
 }
 
 AWAKEN_EXPORT CUresult cuProfilerStart() {
-    return call([] { return Error::success; });
+    return succeed<Driver>();
 }
 AWAKEN_EXPORT CUresult cuProfilerStop() {
-    return call([] { return Error::success; });
+    return succeed<Driver>();
 }

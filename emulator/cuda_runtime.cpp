@@ -34,27 +34,13 @@ enum CopyKind : int { kHostToHost = 0, kHostToDevice = 1, kDeviceToHost = 2, kDe
 struct cudaPointerAttributes {
     int type;
     int device;
-    void* devicePointer;
-    void* hostPointer;
+    Address devicePointer;
+    Address hostPointer;
 #if AWAKEN_CUDART_VERSION >= 13
     long reserved[8];
 #endif
 };
 static_assert(sizeof(cudaPointerAttributes) == (kVersion13 ? 88 : 24));
-
-struct cudaMemLocation {
-    int type;
-    int id;
-};
-struct cudaMemPoolProps {
-    int allocation_type;
-    int handle_types;
-    cudaMemLocation location;
-    void* security;
-    std::size_t maximum;
-    unsigned short usage;
-    unsigned char reserved[54];
-};
 
 /// Where the fields of cudaDeviceProp lie that are filled in; all others are zero.
 struct PropertyLayout {
@@ -208,45 +194,6 @@ cudaError_t on_event(cudaEvent_t handle, Body&& body) noexcept {
 template <typename Body>
 cudaError_t on_device(int device, Body&& body) noexcept {
     return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
-}
-
-Error check_kind(int kind) noexcept {
-    return kind >= kHostToHost && kind <= kDefault ? Error::success : Error::invalid_copy_direction;
-}
-
-cudaError_t copy_rows(const CopyRequest& request, int kind, cudaStream_t handle, Synchrony synchrony) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (const Error error = check_kind(kind); error != Error::success) {
-            return error;
-        }
-        return copy(stream->context(), request, stream, synchrony);
-    });
-}
-
-cudaError_t fill_rows(const FillRequest& request, cudaStream_t handle, Synchrony synchrony) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return fill(stream->context(), request, stream, synchrony);
-    });
-}
-
-FillRequest bytes_of(void* address, std::size_t pitch, int value, std::size_t width, std::size_t rows) noexcept {
-    return {number(address), pitch, static_cast<std::uint32_t>(value) & 0xffU, 1, width, rows};
-}
-
-Error allocate_host(void** address, std::size_t bytes, MemoryKind kind, unsigned flags, Context& context) {
-    if (!address) {
-        return Error::invalid_value;
-    }
-    if (bytes == 0) {
-        *address = nullptr;
-        return Error::success;
-    }
-    std::uintptr_t allocated = 0;
-    const Error error = core().memory().allocate_host(context, kind, bytes, flags, allocated);
-    if (error == Error::success) {
-        *address = pointer(allocated);
-    }
-    return error;
 }
 
 Error put_properties(const Device& device, void* properties) {
@@ -501,162 +448,93 @@ AWAKEN_EXPORT cudaError_t cudaDeviceDisablePeerAccess(int peer) {
 // -------------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
-    return in_context([&](Context& context) {
-        const std::size_t all = core().device(context.device).memory_bytes;
-        if (total) {
-            *total = all;
-        }
-        if (free_bytes) {
-            *free_bytes = all - core().memory().used(context.device);
-        }
-        return Error::success;
-    });
+    return memory_info<Cudart>(free_bytes, total);
 }
 
-AWAKEN_EXPORT cudaError_t cudaMalloc(void** address, std::size_t bytes) {
-    return unless_capturing([&](Context& context) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = bytes == 0 ? Error::success : allocate(context, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+AWAKEN_EXPORT cudaError_t cudaMalloc(Address* address, std::size_t bytes) {
+    return allocate_memory<Cudart>(address, bytes);
 }
 
-AWAKEN_EXPORT cudaError_t cudaMallocPitch(void** address, std::size_t* pitch, std::size_t width, std::size_t height) {
-    if (!pitch) {
-        return result(Error::invalid_value);
-    }
-    constexpr std::size_t kAlignment = Model::pitch_alignment;
-    *pitch = (width + kAlignment - 1) / kAlignment * kAlignment;
-    return cudaMalloc(address, *pitch * height);
+AWAKEN_EXPORT cudaError_t cudaMallocPitch(Address* address, std::size_t* pitch, std::size_t width, std::size_t height) {
+    return allocate_rows<Cudart>(address, pitch, width, height);
 }
 
-AWAKEN_EXPORT cudaError_t cudaFree(void* address) {
-    return unless_capturing([&](Context&) { return free_device("cudaFree", number(address)); });
+AWAKEN_EXPORT cudaError_t cudaFree(Address address) {
+    return free_memory<Cudart>("cudaFree", address);
 }
 
-AWAKEN_EXPORT cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return unless_capturing(
-        [&](Context& context) { return allocate_host(address, bytes, MemoryKind::pinned, flags, context); });
+AWAKEN_EXPORT cudaError_t cudaHostAlloc(Address* address, std::size_t bytes, unsigned flags) {
+    return allocate_pinned<Cudart>(address, bytes, flags);
 }
-AWAKEN_EXPORT cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
-    return cudaHostAlloc(address, bytes, 0);
-}
-
-AWAKEN_EXPORT cudaError_t cudaFreeHost(void* address) {
-    return unless_capturing(
-        [&](Context&) { return address ? free_pinned("cudaFreeHost", number(address)) : Error::success; });
+AWAKEN_EXPORT cudaError_t cudaMallocHost(Address* address, std::size_t bytes) {
+    return allocate_pinned<Cudart>(address, bytes, 0);
 }
 
-AWAKEN_EXPORT cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!device || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *device = host;
-        return Error::success;
-    });
+AWAKEN_EXPORT cudaError_t cudaFreeHost(Address address) {
+    return free_pinned_memory<Cudart>("cudaFreeHost", address);
 }
 
-AWAKEN_EXPORT cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!flags || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *flags = allocation->flags;
-        return Error::success;
-    });
+AWAKEN_EXPORT cudaError_t cudaHostGetDevicePointer(Address* device, Address host, unsigned) {
+    return device_address<Cudart>(device, host, 0);
 }
 
-AWAKEN_EXPORT cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned flags) {
-    return unless_capturing(
-        [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
+AWAKEN_EXPORT cudaError_t cudaHostGetFlags(unsigned* flags, Address host) {
+    return host_memory_flags<Cudart>(flags, host);
 }
 
-AWAKEN_EXPORT cudaError_t cudaHostUnregister(void* address) {
-    return unless_capturing([&](Context&) { return unregister_host("cudaHostUnregister", number(address)); });
+AWAKEN_EXPORT cudaError_t cudaHostRegister(Address address, std::size_t bytes, unsigned flags) {
+    return register_memory<Cudart>(address, bytes, flags);
 }
 
-AWAKEN_EXPORT cudaError_t cudaMallocManaged(void** address, std::size_t bytes, unsigned flags) {
-    return in_entered_context([&](Context& context) {
-        if (flags != 1 && flags != 2) {
-            return Error::invalid_value;
-        }
-        return allocate_host(address, bytes, MemoryKind::managed, flags, context);
-    });
+AWAKEN_EXPORT cudaError_t cudaHostUnregister(Address address) {
+    return unregister_memory<Cudart>("cudaHostUnregister", address);
 }
 
-namespace {
-
-cudaError_t prefetch(const void* address, cudaStream_t handle) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!allocation || allocation->kind != MemoryKind::managed) {
-            return Error::invalid_value;
-        }
-        stream->submit([] {});
-        return Error::success;
-    });
+AWAKEN_EXPORT cudaError_t cudaMallocManaged(Address* address, std::size_t bytes, unsigned flags) {
+    return allocate_managed<Cudart>(address, bytes, flags);
 }
-
-cudaError_t advise(const void* address) noexcept {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        return allocation && allocation->kind == MemoryKind::managed ? Error::success : Error::invalid_value;
-    });
-}
-
-}  // namespace
 
 #if AWAKEN_CUDART_VERSION >= 13
-AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(const void* address, std::size_t, cudaMemLocation, unsigned,
+AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(Address address, std::size_t, MemoryLocation, unsigned,
                                                cudaStream_t stream) {
-    return prefetch(address, stream);
+    return prefetch<Cudart>(address, stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemAdvise(const void* address, std::size_t, int, cudaMemLocation) {
-    return advise(address);
+AWAKEN_EXPORT cudaError_t cudaMemAdvise(Address address, std::size_t, int, MemoryLocation) {
+    return advise<Cudart>(address);
 }
 #else
-AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(const void* address, std::size_t, int, cudaStream_t stream) {
-    return prefetch(address, stream);
+AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(Address address, std::size_t, int, cudaStream_t stream) {
+    return prefetch<Cudart>(address, stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemAdvise(const void* address, std::size_t, int, int) {
-    return advise(address);
+AWAKEN_EXPORT cudaError_t cudaMemAdvise(Address address, std::size_t, int, int) {
+    return advise<Cudart>(address);
 }
-AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync_v2(const void* address, std::size_t, cudaMemLocation, unsigned,
+AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync_v2(Address address, std::size_t, MemoryLocation, unsigned,
                                                   cudaStream_t stream) {
-    return prefetch(address, stream);
+    return prefetch<Cudart>(address, stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemAdvise_v2(const void* address, std::size_t, int, cudaMemLocation) {
-    return advise(address);
+AWAKEN_EXPORT cudaError_t cudaMemAdvise_v2(Address address, std::size_t, int, MemoryLocation) {
+    return advise<Cudart>(address);
 }
 #endif
 
-AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
-    return call([&] {
+AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, Address address) {
+    return call<Cudart>([&] {
         if (!attributes) {
             return Error::invalid_value;
         }
         *attributes = {};
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!allocation) {
             attributes->type = kUnregistered;
             attributes->device = -2;
-            attributes->hostPointer = const_cast<void*>(address);
-            return core().memory().in_device_range(number(address)) ? Error::invalid_value : Error::success;
+            attributes->hostPointer = address;
+            return core().memory().in_device_range(address) ? Error::invalid_value : Error::success;
         }
-        const bool managed = allocation->kind == MemoryKind::managed;
-        attributes->type = managed ? kManaged : (allocation->on_device() ? kDevice : kHost);
+        attributes->type = Cudart::memory_type(*allocation);
         attributes->device = allocation->device;
-        attributes->devicePointer = const_cast<void*>(address);
-        attributes->hostPointer = allocation->on_device() ? nullptr : const_cast<void*>(address);
+        attributes->devicePointer = address;
+        attributes->hostPointer = allocation->on_device() ? 0 : address;
         return Error::success;
     });
 }
@@ -664,134 +542,52 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
 // ---- pools
 // --------------------------------------------------------------------------------------------------------------
 
-AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t bytes, cudaMemPool_t handle,
+AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(Address* address, std::size_t bytes, cudaMemPool_t handle,
                                                   cudaStream_t stream) {
-    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
-        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) {
-            return error;
-        }
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!address || !pool) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+    return allocate_from<Cudart>(handle, address, bytes, stream);
 }
 
-AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cudaStream_t handle) {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) {
-            return error;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+AWAKEN_EXPORT cudaError_t cudaMallocAsync(Address* address, std::size_t bytes, cudaStream_t handle) {
+    return allocate_in_order<Cudart>(address, bytes, handle);
 }
 
-AWAKEN_EXPORT cudaError_t cudaFreeAsync(void* address, cudaStream_t handle) {
-    return on_allowed_stream(
-        handle, [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
+AWAKEN_EXPORT cudaError_t cudaFreeAsync(Address address, cudaStream_t handle) {
+    return free_memory_in_order<Cudart>(address, handle);
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.default_pool.get();
-        return Error::success;
-    });
+    return default_pool<Cudart>(pool, device);
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.current_pool.get();
-        return Error::success;
-    });
+    return current_pool<Cudart>(pool, device);
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle) {
-    return on_device(device, [&](Device& found) {
-        std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!pool || pool->device != device) {
-            return Error::invalid_value;
-        }
-        found.current_pool = std::move(pool);
-        return Error::success;
-    });
+    return set_current_pool<Cudart>(device, handle);
 }
 
-AWAKEN_EXPORT cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const cudaMemPoolProps* properties) {
-    return call([&] {
-        if (!handle || !properties) {
-            return Error::invalid_value;
-        }
-        if (properties->location.type != 1 || properties->handle_types != 0) {
-            return Error::not_supported;
-        }
-        if (!core().valid_device(properties->location.id)) {
-            return Error::invalid_device;
-        }
-        auto pool = std::make_shared<Pool>();
-        pool->device = properties->location.id;
-        *handle = core().pools.add(std::move(pool));
-        return Error::success;
-    });
+AWAKEN_EXPORT cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const PoolProperties* properties) {
+    return create_pool<Cudart>(handle, properties);
 }
 
 AWAKEN_EXPORT cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
-    return call([&] {
-        for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) {
-                return Error::invalid_value;
-            }
-        }
-        const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        Device& device = core().device(pool->device);
-        if (device.current_pool == pool) {
-            device.current_pool = device.default_pool;
-        }
-        return Error::success;
-    });
+    return destroy_pool<Cudart>(handle);
 }
 
 AWAKEN_EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, int attribute, void* value) {
-    return call([&] {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        return pool ? get_pool_attribute(*pool, attribute, value) : Error::invalid_value;
-    });
+    return pool_attribute<Cudart>(handle, attribute, value);
 }
 
 AWAKEN_EXPORT cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, int attribute, void* value) {
-    return call([&] {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        return pool ? set_pool_attribute(*pool, attribute, value) : Error::invalid_value;
-    });
+    return set_attribute_of_pool<Cudart>(handle, attribute, value);
 }
 
 AWAKEN_EXPORT cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, std::size_t) {
-    return call([&] { return core().pools.find(handle) ? Error::success : Error::invalid_value; });
+    return accept_for_pool<Cudart>(handle);
 }
 AWAKEN_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const void*, std::size_t) {
-    return cudaMemPoolTrimTo(handle, 0);
+    return accept_for_pool<Cudart>(handle);
 }
 
 // ---- copies and fills
@@ -799,93 +595,73 @@ AWAKEN_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const void*
 // stream use the legacy default stream, the _ptds and _ptsz forms (programs built with a default stream per thread) the
 // calling thread's own.
 
-namespace {
-
-CopyRequest bytes_between(void* destination, const void* source, std::size_t bytes) noexcept {
-    return {number(destination), bytes, number(source), bytes, bytes, 1};
+AWAKEN_EXPORT cudaError_t cudaMemcpy(Address destination, Address source, std::size_t bytes, int kind) {
+    return copy_bytes<Cudart>(destination, source, bytes, kind, nullptr, Synchrony::host);
 }
-
-}  // namespace
-
-AWAKEN_EXPORT cudaError_t cudaMemcpy(void* destination, const void* source, std::size_t bytes, int kind) {
-    return copy_rows(bytes_between(destination, source, bytes), kind, nullptr, Synchrony::host);
+AWAKEN_EXPORT cudaError_t cudaMemcpy_ptds(Address destination, Address source, std::size_t bytes, int kind) {
+    return copy_bytes<Cudart>(destination, source, bytes, kind, kPerThread, Synchrony::host);
 }
-AWAKEN_EXPORT cudaError_t cudaMemcpy_ptds(void* destination, const void* source, std::size_t bytes, int kind) {
-    return copy_rows(bytes_between(destination, source, bytes), kind, kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t bytes, int kind,
+AWAKEN_EXPORT cudaError_t cudaMemcpyAsync(Address destination, Address source, std::size_t bytes, int kind,
                                           cudaStream_t stream) {
-    return copy_rows(bytes_between(destination, source, bytes), kind, stream, Synchrony::stream);
+    return copy_bytes<Cudart>(destination, source, bytes, kind, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemcpyAsync_ptsz(void* destination, const void* source, std::size_t bytes, int kind,
+AWAKEN_EXPORT cudaError_t cudaMemcpyAsync_ptsz(Address destination, Address source, std::size_t bytes, int kind,
                                                cudaStream_t stream) {
-    return cudaMemcpyAsync(destination, source, bytes, kind, or_per_thread(stream));
+    return copy_bytes<Cudart>(destination, source, bytes, kind, or_per_thread(stream), Synchrony::stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemcpyPeer(void* destination, int, const void* source, int, std::size_t bytes) {
-    return cudaMemcpy(destination, source, bytes, kDefault);
+AWAKEN_EXPORT cudaError_t cudaMemcpyPeer(Address destination, int, Address source, int, std::size_t bytes) {
+    return copy_bytes<Cudart>(destination, source, bytes, kDefault, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT cudaError_t cudaMemcpyPeerAsync(void* destination, int, const void* source, int, std::size_t bytes,
+AWAKEN_EXPORT cudaError_t cudaMemcpyPeerAsync(Address destination, int, Address source, int, std::size_t bytes,
                                               cudaStream_t stream) {
-    return cudaMemcpyAsync(destination, source, bytes, kDefault, stream);
+    return copy_bytes<Cudart>(destination, source, bytes, kDefault, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemcpy2D(void* destination, std::size_t destination_pitch, const void* source,
+AWAKEN_EXPORT cudaError_t cudaMemcpy2D(Address destination, std::size_t destination_pitch, Address source,
                                        std::size_t source_pitch, std::size_t width, std::size_t height, int kind) {
-    return copy_rows({number(destination), destination_pitch, number(source), source_pitch, width, height}, kind,
-                     nullptr, Synchrony::host);
+    return copy_rows<Cudart>({destination, destination_pitch, source, source_pitch, width, height}, kind, nullptr,
+                             Synchrony::host);
 }
-AWAKEN_EXPORT cudaError_t cudaMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,
+AWAKEN_EXPORT cudaError_t cudaMemcpy2DAsync(Address destination, std::size_t destination_pitch, Address source,
                                             std::size_t source_pitch, std::size_t width, std::size_t height, int kind,
                                             cudaStream_t stream) {
-    return copy_rows({number(destination), destination_pitch, number(source), source_pitch, width, height}, kind,
-                     stream, Synchrony::stream);
+    return copy_rows<Cudart>({destination, destination_pitch, source, source_pitch, width, height}, kind, stream,
+                             Synchrony::stream);
 }
 
-AWAKEN_EXPORT cudaError_t cudaMemset(void* address, int value, std::size_t bytes) {
-    return fill_rows(bytes_of(address, 0, value, bytes, 1), nullptr, Synchrony::host);
+AWAKEN_EXPORT cudaError_t cudaMemset(Address address, int value, std::size_t bytes) {
+    return fill_bytes<Cudart>(address, 0, value, bytes, 1, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT cudaError_t cudaMemset_ptds(void* address, int value, std::size_t bytes) {
-    return fill_rows(bytes_of(address, 0, value, bytes, 1), kPerThread, Synchrony::host);
+AWAKEN_EXPORT cudaError_t cudaMemset_ptds(Address address, int value, std::size_t bytes) {
+    return fill_bytes<Cudart>(address, 0, value, bytes, 1, kPerThread, Synchrony::host);
 }
-AWAKEN_EXPORT cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t stream) {
-    return fill_rows(bytes_of(address, 0, value, bytes, 1), stream, Synchrony::stream);
+AWAKEN_EXPORT cudaError_t cudaMemsetAsync(Address address, int value, std::size_t bytes, cudaStream_t stream) {
+    return fill_bytes<Cudart>(address, 0, value, bytes, 1, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemsetAsync_ptsz(void* address, int value, std::size_t bytes, cudaStream_t stream) {
-    return cudaMemsetAsync(address, value, bytes, or_per_thread(stream));
+AWAKEN_EXPORT cudaError_t cudaMemsetAsync_ptsz(Address address, int value, std::size_t bytes, cudaStream_t stream) {
+    return fill_bytes<Cudart>(address, 0, value, bytes, 1, or_per_thread(stream), Synchrony::stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemset2D(void* address, std::size_t pitch, int value, std::size_t width,
+AWAKEN_EXPORT cudaError_t cudaMemset2D(Address address, std::size_t pitch, int value, std::size_t width,
                                        std::size_t height) {
-    return fill_rows(bytes_of(address, pitch, value, width, height), nullptr, Synchrony::host);
+    return fill_bytes<Cudart>(address, pitch, value, width, height, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT cudaError_t cudaMemset2DAsync(void* address, std::size_t pitch, int value, std::size_t width,
+AWAKEN_EXPORT cudaError_t cudaMemset2DAsync(Address address, std::size_t pitch, int value, std::size_t width,
                                             std::size_t height, cudaStream_t stream) {
-    return fill_rows(bytes_of(address, pitch, value, width, height), stream, Synchrony::stream);
+    return fill_bytes<Cudart>(address, pitch, value, width, height, stream, Synchrony::stream);
 }
 
 // ---- sharing
 // ------------------------------------------------------------------------------------------------------------
 
-AWAKEN_EXPORT cudaError_t cudaIpcGetMemHandle(IpcHandle* handle, void* address) {
-    return in_context([&](Context&) {
-        return handle ? core().memory().export_handle(number(address), *handle) : Error::invalid_value;
-    });
+AWAKEN_EXPORT cudaError_t cudaIpcGetMemHandle(IpcHandle* handle, Address address) {
+    return export_memory<Cudart>(handle, address);
 }
 
-AWAKEN_EXPORT cudaError_t cudaIpcOpenMemHandle(void** address, IpcHandle handle, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (!address || flags != 1) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t opened = 0;
-        const Error error = core().memory().import_handle(context, handle, opened);
-        if (error == Error::success) {
-            *address = pointer(opened);
-        }
-        return error;
-    });
+AWAKEN_EXPORT cudaError_t cudaIpcOpenMemHandle(Address* address, IpcHandle handle, unsigned flags) {
+    return import_memory<Cudart>(address, handle, flags);
 }
 
-AWAKEN_EXPORT cudaError_t cudaIpcCloseMemHandle(void* address) {
-    return in_context([&](Context&) { return close_import("cudaIpcCloseMemHandle", number(address)); });
+AWAKEN_EXPORT cudaError_t cudaIpcCloseMemHandle(Address address) {
+    return close_memory<Cudart>("cudaIpcCloseMemHandle", address);
 }
 
 // ---- streams and events
@@ -1008,8 +784,8 @@ AWAKEN_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t 
 }
 
 AWAKEN_EXPORT cudaError_t cudaProfilerStart() {
-    return call([] { return Error::success; });
+    return succeed<Cudart>();
 }
 AWAKEN_EXPORT cudaError_t cudaProfilerStop() {
-    return call([] { return Error::success; });
+    return succeed<Cudart>();
 }

@@ -25,7 +25,7 @@ using hipModule_t = void*;
 using hipFunction_t = void*;
 using hipCtx_t = void*;
 using hipDevice_t = int;
-using hipDeviceptr_t = void*;
+using hipDeviceptr_t = Address;
 
 /// The major version of ROCm that this library is: the one in its file name, unless AWAKEN_EMULATE names another (hip5,
 /// hip6, hip7), for programs that load whichever library they find.
@@ -55,26 +55,12 @@ int type_managed() noexcept {
 struct hipPointerAttribute_t {
     int type;
     int device;
-    void* devicePointer;
-    void* hostPointer;
+    Address devicePointer;
+    Address hostPointer;
     int isManaged;
     unsigned allocationFlags;
 };
 static_assert(sizeof(hipPointerAttribute_t) == 32);
-
-struct hipMemLocation {
-    int type;
-    int id;
-};
-struct hipMemPoolProps {
-    int allocation_type;
-    int handle_types;
-    hipMemLocation location;
-    void* security;
-    std::size_t maximum;
-    unsigned char reserved[56];
-};
-static_assert(sizeof(hipMemPoolProps) == 88);
 
 /// Where the fields of hipDeviceProp_t lie that are filled in; all others are zero. `none` marks what a layout has not.
 constexpr std::size_t none = ~std::size_t{0};
@@ -136,48 +122,6 @@ hipError_t on_stream(hipStream_t handle, Body&& body) noexcept {
 template <typename Body>
 hipError_t on_device(int device, Body&& body) noexcept {
     return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
-}
-
-hipError_t copy_rows(const CopyRequest& request, int kind, hipStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        constexpr int kLargestKind = 4;           // hipMemcpyDefault
-        constexpr int kWithoutCopyEngine = 1024;  // hipMemcpyDeviceToDeviceNoCU
-        if ((kind < 0 || kind > kLargestKind) && kind != kWithoutCopyEngine) {
-            return Error::invalid_copy_direction;
-        }
-        return copy(stream->context(), request, stream, synchrony);
-    });
-}
-
-hipError_t copy_bytes(void* destination, const void* source, std::size_t bytes, int kind, hipStream_t stream,
-                      Synchrony synchrony) noexcept {
-    return copy_rows({number(destination), bytes, number(source), bytes, bytes, 1}, kind, stream, synchrony);
-}
-
-hipError_t fill_rows(const FillRequest& request, hipStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return fill(stream->context(), request, stream, synchrony);
-    });
-}
-
-FillRequest elements_of(void* address, unsigned bytes, unsigned value, std::size_t count) noexcept {
-    return {number(address), 0, value, bytes, count, 1};
-}
-
-Error allocate_host(void** address, std::size_t bytes, MemoryKind kind, unsigned flags, Context& context) {
-    if (!address) {
-        return Error::invalid_value;
-    }
-    *address = nullptr;
-    if (bytes == 0) {
-        return Error::success;
-    }
-    std::uintptr_t allocated = 0;
-    const Error error = core().memory().allocate_host(context, kind, bytes, flags, allocated);
-    if (error == Error::success) {
-        *address = pointer(allocated);
-    }
-    return error;
 }
 
 Error put_properties(const Device& device, const PropertyLayout& layout, void* properties) {
@@ -354,25 +298,24 @@ struct Hip {
     static constexpr int greatest_priority = -1;
 };
 
-Error put_attributes(hipPointerAttribute_t* attributes, const void* address) {
-    if (!attributes || !address) {
+Error put_attributes(hipPointerAttribute_t* attributes, Address address) {
+    if (!attributes || address == 0) {
         return Error::invalid_value;
     }
     *attributes = {};
-    const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
+    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation) {
-        if (generation() == 5 || core().memory().in_device_range(number(address))) {
+        if (generation() == 5 || core().memory().in_device_range(address)) {
             return Error::invalid_value;
         }
         attributes->type = kTypeUnregistered;
         return Error::success;
     }
-    const bool managed = allocation->kind == MemoryKind::managed;
-    attributes->type = managed ? type_managed() : (allocation->on_device() ? type_device() : type_host());
+    attributes->type = Hip::memory_type(*allocation);
     attributes->device = allocation->device;
-    attributes->devicePointer = pointer(Hip::address_for_kernels(*allocation, number(address)));
-    attributes->hostPointer = allocation->on_device() ? nullptr : const_cast<void*>(address);
-    attributes->isManaged = managed ? 1 : 0;
+    attributes->devicePointer = Hip::address_for_kernels(*allocation, address);
+    attributes->hostPointer = allocation->on_device() ? 0 : address;
+    attributes->isManaged = allocation->kind == MemoryKind::managed ? 1 : 0;
     attributes->allocationFlags = allocation->flags;
     return Error::success;
 }
@@ -769,493 +712,288 @@ AWAKEN_EXPORT hipError_t hipCtxSynchronize() {
 // -------------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT hipError_t hipMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
-    return in_context([&](Context& context) {
-        const std::size_t all = core().device(context.device).memory_bytes;
-        if (total) {
-            *total = all;
-        }
-        if (free_bytes) {
-            *free_bytes = all - core().memory().used(context.device);
-        }
-        return Error::success;
-    });
+    return memory_info<Hip>(free_bytes, total);
 }
 
-AWAKEN_EXPORT hipError_t hipMalloc(void** address, std::size_t bytes) {
-    return in_context([&](Context& context) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        *address = nullptr;
-        std::uintptr_t allocated = 0;
-        const Error error = bytes == 0 ? Error::success : allocate(context, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+AWAKEN_EXPORT hipError_t hipMalloc(Address* address, std::size_t bytes) {
+    return allocate_memory<Hip>(address, bytes);
 }
-AWAKEN_EXPORT hipError_t hipExtMallocWithFlags(void** address, std::size_t bytes, unsigned) {
-    return hipMalloc(address, bytes);
+AWAKEN_EXPORT hipError_t hipExtMallocWithFlags(Address* address, std::size_t bytes, unsigned) {
+    return allocate_memory<Hip>(address, bytes);
 }
 
-AWAKEN_EXPORT hipError_t hipMallocPitch(void** address, std::size_t* pitch, std::size_t width, std::size_t height) {
-    if (!pitch) {
-        return result(Error::invalid_value);
-    }
-    constexpr std::size_t kAlignment = 256;
-    *pitch = (width + kAlignment - 1) / kAlignment * kAlignment;
-    return hipMalloc(address, *pitch * height);
+AWAKEN_EXPORT hipError_t hipMallocPitch(Address* address, std::size_t* pitch, std::size_t width, std::size_t height) {
+    return allocate_rows<Hip>(address, pitch, width, height);
 }
 
-AWAKEN_EXPORT hipError_t hipHostMalloc(void** address, std::size_t bytes, unsigned flags) {
-    return in_context(
-        [&](Context& context) { return allocate_host(address, bytes, MemoryKind::pinned, flags, context); });
+AWAKEN_EXPORT hipError_t hipHostMalloc(Address* address, std::size_t bytes, unsigned flags) {
+    return allocate_pinned<Hip>(address, bytes, flags);
 }
-AWAKEN_EXPORT hipError_t hipHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return hipHostMalloc(address, bytes, flags);
+AWAKEN_EXPORT hipError_t hipHostAlloc(Address* address, std::size_t bytes, unsigned flags) {
+    return allocate_pinned<Hip>(address, bytes, flags);
 }
-AWAKEN_EXPORT hipError_t hipMallocHost(void** address, std::size_t bytes) {
-    return hipHostMalloc(address, bytes, 0);
+AWAKEN_EXPORT hipError_t hipMallocHost(Address* address, std::size_t bytes) {
+    return allocate_pinned<Hip>(address, bytes, 0);
 }
-AWAKEN_EXPORT hipError_t hipMemAllocHost(void** address, std::size_t bytes) {
-    return hipHostMalloc(address, bytes, 0);
+AWAKEN_EXPORT hipError_t hipMemAllocHost(Address* address, std::size_t bytes) {
+    return allocate_pinned<Hip>(address, bytes, 0);
 }
 
-AWAKEN_EXPORT hipError_t hipHostFree(void* address) {
-    return in_context([&](Context&) { return address ? free_pinned("hipHostFree", number(address)) : Error::success; });
+AWAKEN_EXPORT hipError_t hipHostFree(Address address) {
+    return free_pinned_memory<Hip>("hipHostFree", address);
 }
-AWAKEN_EXPORT hipError_t hipFreeHost(void* address) {
-    return hipHostFree(address);
+AWAKEN_EXPORT hipError_t hipFreeHost(Address address) {
+    return free_pinned_memory<Hip>("hipHostFree", address);
 }
 
 /// Also takes page-locked host memory, as the real one does.
-AWAKEN_EXPORT hipError_t hipFree(void* address) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        return allocation && allocation->kind == MemoryKind::pinned ? free_pinned("hipFree", number(address))
-                                                                    : free_device("hipFree", number(address));
+AWAKEN_EXPORT hipError_t hipFree(Address address) {
+    return in_context<Hip>([&](Context&) {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+        return allocation && allocation->kind == MemoryKind::pinned ? free_pinned("hipFree", address)
+                                                                    : free_device("hipFree", address);
     });
 }
 
-AWAKEN_EXPORT hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!device || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *device = pointer(Hip::address_for_kernels(*allocation, number(host)));
-        return Error::success;
-    });
+AWAKEN_EXPORT hipError_t hipHostGetDevicePointer(Address* device, Address host, unsigned) {
+    return device_address<Hip>(device, host, 0);
 }
 
-AWAKEN_EXPORT hipError_t hipHostGetFlags(unsigned* flags, void* host) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!flags || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *flags = allocation->flags;
-        return Error::success;
-    });
+AWAKEN_EXPORT hipError_t hipHostGetFlags(unsigned* flags, Address host) {
+    return host_memory_flags<Hip>(flags, host);
 }
 
-AWAKEN_EXPORT hipError_t hipHostRegister(void* address, std::size_t bytes, unsigned flags) {
-    return in_context(
-        [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
+AWAKEN_EXPORT hipError_t hipHostRegister(Address address, std::size_t bytes, unsigned flags) {
+    return register_memory<Hip>(address, bytes, flags);
 }
 
-AWAKEN_EXPORT hipError_t hipHostUnregister(void* address) {
-    return in_context([&](Context&) { return unregister_host("hipHostUnregister", number(address)); });
+AWAKEN_EXPORT hipError_t hipHostUnregister(Address address) {
+    return unregister_memory<Hip>("hipHostUnregister", address);
 }
 
-AWAKEN_EXPORT hipError_t hipMallocManaged(void** address, std::size_t bytes, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (flags != 1 && flags != 2) {
-            return Error::invalid_value;
-        }
-        return allocate_host(address, bytes, MemoryKind::managed, flags, context);
-    });
+AWAKEN_EXPORT hipError_t hipMallocManaged(Address* address, std::size_t bytes, unsigned flags) {
+    return allocate_managed<Hip>(address, bytes, flags);
 }
 
-AWAKEN_EXPORT hipError_t hipMemPrefetchAsync(const void* address, std::size_t, int, hipStream_t handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!allocation || allocation->kind != MemoryKind::managed) {
-            return Error::invalid_value;
-        }
-        stream->submit([] {});
-        return Error::success;
-    });
+AWAKEN_EXPORT hipError_t hipMemPrefetchAsync(Address address, std::size_t, int, hipStream_t handle) {
+    return prefetch<Hip>(address, handle);
 }
 
-AWAKEN_EXPORT hipError_t hipMemAdvise(const void* address, std::size_t, int, int) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        return allocation && allocation->kind == MemoryKind::managed ? Error::success : Error::invalid_value;
-    });
+AWAKEN_EXPORT hipError_t hipMemAdvise(Address address, std::size_t, int, int) {
+    return advise<Hip>(address);
 }
 
-AWAKEN_EXPORT hipError_t hipMemGetAddressRange(hipDeviceptr_t* base, std::size_t* size, hipDeviceptr_t address) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
+AWAKEN_EXPORT hipError_t hipMemGetAddressRange(Address* base, std::size_t* size, Address address) {
+    return in_context<Hip>([&](Context&) {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!base || !size) {
             return Error::invalid_value;
         }
         if (!allocation) {
             return Error::invalid_device_pointer;
         }
-        *base = pointer(allocation->base);
+        *base = allocation->base;
         *size = allocation->size;
         return Error::success;
     });
 }
 
-AWAKEN_EXPORT hipError_t hipMemPtrGetInfo(void* address, std::size_t* size) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!size || !allocation) {
-            return Error::invalid_value;
-        }
-        *size = allocation->size;
-        return Error::success;
+AWAKEN_EXPORT hipError_t hipMemPtrGetInfo(Address address, std::size_t* size) {
+    return in_context<Hip>([&](Context&) {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+        return allocation ? put(size, allocation->size) : Error::invalid_value;
     });
 }
 
 // ---- pointers
 // -----------------------------------------------------------------------------------------------------------
 
-AWAKEN_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* address) {
-    return call([&] { return put_attributes(attributes, address); });
+AWAKEN_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, Address address) {
+    return call<Hip>([&] { return put_attributes(attributes, address); });
 }
 
-AWAKEN_EXPORT hipError_t hipPointerGetAttribute(void* data, int attribute, hipDeviceptr_t address) {
-    return call([&] {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!allocation) {
-            return Error::invalid_value;
-        }
-        const bool managed = allocation->kind == MemoryKind::managed;
-        return put_pointer_attribute(allocation.get(), number(address), static_cast<PointerAttribute>(attribute), data,
-                                     type_host(), managed ? type_managed() : type_device());
-    });
+AWAKEN_EXPORT hipError_t hipPointerGetAttribute(void* data, int attribute, Address address) {
+    return pointer_attribute<Hip>(data, attribute, address);
 }
 
 AWAKEN_EXPORT hipError_t hipDrvPointerGetAttributes(unsigned count, const int* attributes, void** data,
-                                                    hipDeviceptr_t address) {
-    return call([&] {
-        if (count != 0 && (!attributes || !data)) {
-            return Error::invalid_value;
-        }
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        const bool managed = allocation && allocation->kind == MemoryKind::managed;
-        for (unsigned position = 0; position < count; ++position) {
-            // What does not apply to the memory stays zero.
-            const Error error = put_pointer_attribute(
-                allocation.get(), number(address), static_cast<PointerAttribute>(attributes[position]), data[position],
-                type_host(), managed ? type_managed() : type_device());
-            if (error != Error::success && attributes[position] != static_cast<int>(PointerAttribute::host_pointer)) {
-                return error;
-            }
-        }
-        return Error::success;
-    });
+                                                    Address address) {
+    return pointer_attributes<Hip>(count, attributes, data, address);
 }
 
-AWAKEN_EXPORT hipError_t hipPointerSetAttribute(const void* value, int attribute, hipDeviceptr_t address) {
-    return call([&] {
-        if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) {
-            return Error::invalid_value;
-        }
-        unsigned on = 0;
-        std::memcpy(&on, value, sizeof on);
-        return set_synchronous(number(address), on != 0);
-    });
+AWAKEN_EXPORT hipError_t hipPointerSetAttribute(const void* value, int attribute, Address address) {
+    return set_pointer_attribute<Hip>(value, attribute, address);
 }
 
 // ---- pools
 // --------------------------------------------------------------------------------------------------------------
 
-AWAKEN_EXPORT hipError_t hipMallocFromPoolAsync(void** address, std::size_t bytes, hipMemPool_t handle,
+AWAKEN_EXPORT hipError_t hipMallocFromPoolAsync(Address* address, std::size_t bytes, hipMemPool_t handle,
                                                 hipStream_t stream) {
-    return on_stream(stream, [&](const std::shared_ptr<Stream>&) {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!address || !pool) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+    return allocate_from<Hip>(handle, address, bytes, stream);
 }
 
-AWAKEN_EXPORT hipError_t hipMallocAsync(void** address, std::size_t bytes, hipStream_t handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+AWAKEN_EXPORT hipError_t hipMallocAsync(Address* address, std::size_t bytes, hipStream_t handle) {
+    return allocate_in_order<Hip>(address, bytes, handle);
 }
 
-AWAKEN_EXPORT hipError_t hipFreeAsync(void* address, hipStream_t handle) {
-    return on_stream(handle,
-                     [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
+AWAKEN_EXPORT hipError_t hipFreeAsync(Address address, hipStream_t handle) {
+    return free_memory_in_order<Hip>(address, handle);
 }
 
 AWAKEN_EXPORT hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t* pool, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.default_pool.get();
-        return Error::success;
-    });
+    return default_pool<Hip>(pool, device);
 }
 
 AWAKEN_EXPORT hipError_t hipDeviceGetMemPool(hipMemPool_t* pool, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.current_pool.get();
-        return Error::success;
-    });
+    return current_pool<Hip>(pool, device);
 }
 
 AWAKEN_EXPORT hipError_t hipDeviceSetMemPool(int device, hipMemPool_t handle) {
-    return on_device(device, [&](Device& found) {
-        std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!pool || pool->device != device) {
-            return Error::invalid_value;
-        }
-        found.current_pool = std::move(pool);
-        return Error::success;
-    });
+    return set_current_pool<Hip>(device, handle);
 }
 
-AWAKEN_EXPORT hipError_t hipMemPoolCreate(hipMemPool_t* handle, const hipMemPoolProps* properties) {
-    return call([&] {
-        if (!handle || !properties) {
-            return Error::invalid_value;
-        }
-        if (properties->location.type != 1 || properties->handle_types != 0) {
-            return Error::not_supported;
-        }
-        if (!core().valid_device(properties->location.id)) {
-            return Error::invalid_device;
-        }
-        auto pool = std::make_shared<Pool>();
-        pool->device = properties->location.id;
-        *handle = core().pools.add(std::move(pool));
-        return Error::success;
-    });
+AWAKEN_EXPORT hipError_t hipMemPoolCreate(hipMemPool_t* handle, const PoolProperties* properties) {
+    return create_pool<Hip>(handle, properties);
 }
 
 AWAKEN_EXPORT hipError_t hipMemPoolDestroy(hipMemPool_t handle) {
-    return call([&] {
-        for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) {
-                return Error::invalid_value;
-            }
-        }
-        const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        Device& device = core().device(pool->device);
-        if (device.current_pool == pool) {
-            device.current_pool = device.default_pool;
-        }
-        return Error::success;
-    });
+    return destroy_pool<Hip>(handle);
 }
 
 AWAKEN_EXPORT hipError_t hipMemPoolGetAttribute(hipMemPool_t handle, int attribute, void* value) {
-    return call([&] {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        return pool ? get_pool_attribute(*pool, attribute, value) : Error::invalid_value;
-    });
+    return pool_attribute<Hip>(handle, attribute, value);
 }
 
 AWAKEN_EXPORT hipError_t hipMemPoolSetAttribute(hipMemPool_t handle, int attribute, void* value) {
-    return call([&] {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        return pool ? set_pool_attribute(*pool, attribute, value) : Error::invalid_value;
-    });
+    return set_attribute_of_pool<Hip>(handle, attribute, value);
 }
 
 AWAKEN_EXPORT hipError_t hipMemPoolTrimTo(hipMemPool_t handle, std::size_t) {
-    return call([&] { return core().pools.find(handle) ? Error::success : Error::invalid_value; });
+    return accept_for_pool<Hip>(handle);
 }
 AWAKEN_EXPORT hipError_t hipMemPoolSetAccess(hipMemPool_t handle, const void*, std::size_t) {
-    return hipMemPoolTrimTo(handle, 0);
+    return accept_for_pool<Hip>(handle);
 }
 
 // ---- copies and fills
 // ---------------------------------------------------------------------------------------------------
 
-AWAKEN_EXPORT hipError_t hipMemcpy(void* destination, const void* source, std::size_t bytes, int kind) {
-    return copy_bytes(destination, source, bytes, kind, nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemcpy(Address destination, Address source, std::size_t bytes, int kind) {
+    return copy_bytes<Hip>(destination, source, bytes, kind, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpy_spt(void* destination, const void* source, std::size_t bytes, int kind) {
-    return copy_bytes(destination, source, bytes, kind, kPerThread, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemcpy_spt(Address destination, Address source, std::size_t bytes, int kind) {
+    return copy_bytes<Hip>(destination, source, bytes, kind, kPerThread, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyWithStream(void* destination, const void* source, std::size_t bytes, int kind,
+AWAKEN_EXPORT hipError_t hipMemcpyWithStream(Address destination, Address source, std::size_t bytes, int kind,
                                              hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, kind, stream, Synchrony::host);
+    return copy_bytes<Hip>(destination, source, bytes, kind, stream, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyAsync(void* destination, const void* source, std::size_t bytes, int kind,
+AWAKEN_EXPORT hipError_t hipMemcpyAsync(Address destination, Address source, std::size_t bytes, int kind,
                                         hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, kind, stream, Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, kind, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyAsync_spt(void* destination, const void* source, std::size_t bytes, int kind,
+AWAKEN_EXPORT hipError_t hipMemcpyAsync_spt(Address destination, Address source, std::size_t bytes, int kind,
                                             hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, kind, or_per_thread(stream), Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, kind, or_per_thread(stream), Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyHtoD(hipDeviceptr_t destination, void* source, std::size_t bytes) {
-    return copy_bytes(destination, source, bytes, 1, nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemcpyHtoD(Address destination, Address source, std::size_t bytes) {
+    return copy_bytes<Hip>(destination, source, bytes, 1, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyDtoH(void* destination, hipDeviceptr_t source, std::size_t bytes) {
-    return copy_bytes(destination, source, bytes, 2, nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemcpyDtoH(Address destination, Address source, std::size_t bytes) {
+    return copy_bytes<Hip>(destination, source, bytes, 2, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyDtoD(hipDeviceptr_t destination, hipDeviceptr_t source, std::size_t bytes) {
-    return copy_bytes(destination, source, bytes, 3, nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemcpyDtoD(Address destination, Address source, std::size_t bytes) {
+    return copy_bytes<Hip>(destination, source, bytes, 3, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t destination, void* source, std::size_t bytes,
+AWAKEN_EXPORT hipError_t hipMemcpyHtoDAsync(Address destination, Address source, std::size_t bytes,
                                             hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, 1, stream, Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, 1, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyDtoHAsync(void* destination, hipDeviceptr_t source, std::size_t bytes,
+AWAKEN_EXPORT hipError_t hipMemcpyDtoHAsync(Address destination, Address source, std::size_t bytes,
                                             hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, 2, stream, Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, 2, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t destination, hipDeviceptr_t source, std::size_t bytes,
+AWAKEN_EXPORT hipError_t hipMemcpyDtoDAsync(Address destination, Address source, std::size_t bytes,
                                             hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, 3, stream, Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, 3, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyPeer(void* destination, int, const void* source, int, std::size_t bytes) {
-    return copy_bytes(destination, source, bytes, 3, nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemcpyPeer(Address destination, int, Address source, int, std::size_t bytes) {
+    return copy_bytes<Hip>(destination, source, bytes, 3, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyPeerAsync(void* destination, int, const void* source, int, std::size_t bytes,
+AWAKEN_EXPORT hipError_t hipMemcpyPeerAsync(Address destination, int, Address source, int, std::size_t bytes,
                                             hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, 3, stream, Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, 3, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpy2D(void* destination, std::size_t destination_pitch, const void* source,
+AWAKEN_EXPORT hipError_t hipMemcpy2D(Address destination, std::size_t destination_pitch, Address source,
                                      std::size_t source_pitch, std::size_t width, std::size_t height, int kind) {
-    return copy_rows({number(destination), destination_pitch, number(source), source_pitch, width, height}, kind,
-                     nullptr, Synchrony::host);
+    return copy_rows<Hip>({destination, destination_pitch, source, source_pitch, width, height}, kind, nullptr,
+                          Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,
+AWAKEN_EXPORT hipError_t hipMemcpy2DAsync(Address destination, std::size_t destination_pitch, Address source,
                                           std::size_t source_pitch, std::size_t width, std::size_t height, int kind,
                                           hipStream_t stream) {
-    return copy_rows({number(destination), destination_pitch, number(source), source_pitch, width, height}, kind,
-                     stream, Synchrony::stream);
+    return copy_rows<Hip>({destination, destination_pitch, source, source_pitch, width, height}, kind, stream,
+                          Synchrony::stream);
 }
-
-namespace {
-
-hipError_t copy_described(const Copy2DParameters* parameters, hipStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!parameters) {
-            return Error::invalid_value;
-        }
-        CopyRequest request;
-        const Error error = decode(*parameters, type_host(), request);
-        return error == Error::success ? copy(stream->context(), request, stream, synchrony) : error;
-    });
-}
-
-}  // namespace
 
 AWAKEN_EXPORT hipError_t hipMemcpyParam2D(const Copy2DParameters* parameters) {
-    return copy_described(parameters, nullptr, Synchrony::host);
+    return copy_2d<Hip>(parameters, nullptr, Synchrony::host);
 }
 AWAKEN_EXPORT hipError_t hipMemcpyParam2DAsync(const Copy2DParameters* parameters, hipStream_t stream) {
-    return copy_described(parameters, stream, Synchrony::stream);
+    return copy_2d<Hip>(parameters, stream, Synchrony::stream);
 }
 
-AWAKEN_EXPORT hipError_t hipMemset(void* address, int value, std::size_t bytes) {
-    return fill_rows(elements_of(address, 1, static_cast<unsigned>(value) & 0xffU, bytes), nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemset(Address address, int value, std::size_t bytes) {
+    return fill_bytes<Hip>(address, 0, value, bytes, 1, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemset_spt(void* address, int value, std::size_t bytes) {
-    return fill_rows(elements_of(address, 1, static_cast<unsigned>(value) & 0xffU, bytes), kPerThread, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemset_spt(Address address, int value, std::size_t bytes) {
+    return fill_bytes<Hip>(address, 0, value, bytes, 1, kPerThread, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemsetAsync(void* address, int value, std::size_t bytes, hipStream_t stream) {
-    return fill_rows(elements_of(address, 1, static_cast<unsigned>(value) & 0xffU, bytes), stream, Synchrony::stream);
+AWAKEN_EXPORT hipError_t hipMemsetAsync(Address address, int value, std::size_t bytes, hipStream_t stream) {
+    return fill_bytes<Hip>(address, 0, value, bytes, 1, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemsetD8(hipDeviceptr_t address, unsigned char value, std::size_t count) {
-    return fill_rows(elements_of(address, 1, value, count), nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemsetD8(Address address, unsigned char value, std::size_t count) {
+    return fill_rows<Hip>(elements(address, 1, value, count), nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemsetD16(hipDeviceptr_t address, unsigned short value, std::size_t count) {
-    return fill_rows(elements_of(address, 2, value, count), nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemsetD16(Address address, unsigned short value, std::size_t count) {
+    return fill_rows<Hip>(elements(address, 2, value, count), nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemsetD32(hipDeviceptr_t address, int value, std::size_t count) {
-    return fill_rows(elements_of(address, 4, static_cast<unsigned>(value), count), nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemsetD32(Address address, int value, std::size_t count) {
+    return fill_rows<Hip>(elements(address, 4, static_cast<unsigned>(value), count), nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemsetD8Async(hipDeviceptr_t address, unsigned char value, std::size_t count,
-                                          hipStream_t stream) {
-    return fill_rows(elements_of(address, 1, value, count), stream, Synchrony::stream);
+AWAKEN_EXPORT hipError_t hipMemsetD8Async(Address address, unsigned char value, std::size_t count, hipStream_t stream) {
+    return fill_rows<Hip>(elements(address, 1, value, count), stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemsetD16Async(hipDeviceptr_t address, unsigned short value, std::size_t count,
+AWAKEN_EXPORT hipError_t hipMemsetD16Async(Address address, unsigned short value, std::size_t count,
                                            hipStream_t stream) {
-    return fill_rows(elements_of(address, 2, value, count), stream, Synchrony::stream);
+    return fill_rows<Hip>(elements(address, 2, value, count), stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemsetD32Async(hipDeviceptr_t address, int value, std::size_t count, hipStream_t stream) {
-    return fill_rows(elements_of(address, 4, static_cast<unsigned>(value), count), stream, Synchrony::stream);
+AWAKEN_EXPORT hipError_t hipMemsetD32Async(Address address, int value, std::size_t count, hipStream_t stream) {
+    return fill_rows<Hip>(elements(address, 4, static_cast<unsigned>(value), count), stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemset2D(void* address, std::size_t pitch, int value, std::size_t width,
+AWAKEN_EXPORT hipError_t hipMemset2D(Address address, std::size_t pitch, int value, std::size_t width,
                                      std::size_t height) {
-    return fill_rows({number(address), pitch, static_cast<unsigned>(value) & 0xffU, 1, width, height}, nullptr,
-                     Synchrony::host);
+    return fill_bytes<Hip>(address, pitch, value, width, height, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemset2DAsync(void* address, std::size_t pitch, int value, std::size_t width,
+AWAKEN_EXPORT hipError_t hipMemset2DAsync(Address address, std::size_t pitch, int value, std::size_t width,
                                           std::size_t height, hipStream_t stream) {
-    return fill_rows({number(address), pitch, static_cast<unsigned>(value) & 0xffU, 1, width, height}, stream,
-                     Synchrony::stream);
+    return fill_bytes<Hip>(address, pitch, value, width, height, stream, Synchrony::stream);
 }
 
 // ---- sharing
 // ------------------------------------------------------------------------------------------------------------
 
-AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, void* address) {
-    return in_context([&](Context&) {
-        if (!handle || !address) {
-            return Error::invalid_value;
-        }
-        const Error error = core().memory().export_handle(number(address), *handle);
-        return error == Error::invalid_value ? Error::invalid_device_pointer : error;
-    });
+AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, Address address) {
+    return export_memory<Hip>(address == 0 ? nullptr : handle, address);
 }
 
-AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(void** address, IpcHandle handle, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (!address || flags != 1) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t opened = 0;
-        const Error error = core().memory().import_handle(context, handle, opened);
-        if (error == Error::success) {
-            *address = pointer(opened);
-        }
-        // Whatever keeps the memory from being attached, HIP blames the pointer.
-        const bool attached =
-            error != Error::invalid_value && error != Error::peer_access_unsupported && error != Error::invalid_device;
-        return attached ? error : Error::invalid_device_pointer;
-    });
+AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(Address* address, IpcHandle handle, unsigned flags) {
+    return import_memory<Hip>(address, handle, flags);
 }
 
-AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(void* address) {
-    return in_context(
-        [&](Context&) { return close_import("hipIpcCloseMemHandle", number(address), generation() >= 6); });
+AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(Address address) {
+    return close_memory<Hip>("hipIpcCloseMemHandle", address, generation() >= 6);
 }
 
 // ---- streams and events
@@ -1357,94 +1095,48 @@ AWAKEN_EXPORT hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t sta
 // ------------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
-    return in_context([&](Context& context) {
-        if (!module || !image) {
-            return Error::invalid_value;
-        }
-        const void* loaded = nullptr;
-        const Error error = load_module("hipModuleLoadData", context, image, loaded);
-        if (error == Error::success) {
-            *module = const_cast<void*>(loaded);
-        }
-        return error;
-    });
+    return load<Hip>("hipModuleLoadData", module, image);
 }
 AWAKEN_EXPORT hipError_t hipModuleLoadDataEx(hipModule_t* module, const void* image, unsigned, int*, void**) {
-    return hipModuleLoadData(module, image);
+    return load<Hip>("hipModuleLoadData", module, image);
 }
 
 AWAKEN_EXPORT hipError_t hipModuleUnload(hipModule_t module) {
-    return in_context([&](Context&) { return unload_module("hipModuleUnload", module); });
+    return unload<Hip>("hipModuleUnload", module);
 }
 
 AWAKEN_EXPORT hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
-    return in_context([&](Context&) {
-        if (!function || !name) {
-            return Error::invalid_value;
-        }
-        const void* found = nullptr;
-        const Error error = find_function(module, name, found);
-        if (error == Error::success) {
-            *function = const_cast<void*>(found);
-        }
-        return error;
-    });
+    return function_of<Hip>(function, module, name);
 }
 
 AWAKEN_EXPORT hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
                                                unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                                                unsigned shared_bytes, hipStream_t handle, void** arguments,
                                                void** extra) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Function> found = core().functions.find(function);
-        if (!found || found->context != &stream->context()) {
-            return Error::invalid_handle;
-        }
-        return launch_kernel(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
-                             arguments, extra);
-    });
+    return launch<Hip>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, handle,
+                       arguments, extra);
 }
 
 AWAKEN_EXPORT hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
                                                           unsigned grid_z, unsigned block_x, unsigned block_y,
                                                           unsigned block_z, unsigned shared_bytes, hipStream_t stream,
                                                           void** arguments) {
-    return hipModuleLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
-                                 arguments, nullptr);
+    return launch<Hip>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                       arguments, nullptr);
 }
 
 AWAKEN_EXPORT hipError_t hipFuncGetAttribute(int* value, int attribute, hipFunction_t function) {
-    return call([&] {
-        if (!core().functions.find(function)) {
-            return Error::invalid_handle;
-        }
-        if (!value) {
-            return Error::invalid_value;
-        }
-        *value = attribute == 0 ? Model::threads_per_block : 0;  // 0: most threads a block; the rest are sizes
-        return Error::success;
-    });
+    return function_attribute<Hip>(value, attribute, function);
 }
 
 AWAKEN_EXPORT hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, hipFunction_t function,
                                                                             int block_size, std::size_t) {
-    return call([&] {
-        if (!core().functions.find(function)) {
-            return Error::invalid_handle;
-        }
-        if (!blocks || block_size <= 0) {
-            return Error::invalid_value;
-        }
-        *blocks = block_size > Model::threads_per_block
-                      ? 0
-                      : std::min(Model::threads_per_multiprocessor / block_size, Model::blocks_per_multiprocessor);
-        return Error::success;
-    });
+    return most_active_blocks<Hip>(blocks, function, block_size);
 }
 
 AWAKEN_EXPORT hipError_t hipProfilerStart() {
-    return call([] { return Error::success; });
+    return succeed<Hip>();
 }
 AWAKEN_EXPORT hipError_t hipProfilerStop() {
-    return call([] { return Error::success; });
+    return succeed<Hip>();
 }
