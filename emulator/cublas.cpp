@@ -62,7 +62,6 @@ cublasStatus_t gemm(cublasHandle_t handle, int a_operation, int b_operation, std
 AWAKEN_EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
     return number_of(blas::create(Vendor::cuda, handle));
 }
-
 AWAKEN_EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
     return number_of(blas::destroy(handle));
 }
@@ -97,7 +96,6 @@ AWAKEN_EXPORT const char* cublasGetStatusString(cublasStatus_t status) {
 AWAKEN_EXPORT cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
     return number_of(blas::set_stream(handle, stream));
 }
-
 AWAKEN_EXPORT cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t* stream) {
     return number_of(blas::get_stream(handle, stream));
 }

@@ -47,8 +47,7 @@ static_assert(sizeof(CUmemAccessDesc) == 12);
 using CUmemGenericAllocationHandle = unsigned long long;
 
 constexpr int kDriverVersion = 13000;
-constexpr int kMemoryTypeHost = 1;
-constexpr int kMemoryTypeDevice = 2;
+
 std::atomic<bool> initialised{false};
 
 struct Driver {
@@ -69,7 +68,7 @@ struct Driver {
         return usable(*current) ? Error::success : Error::context_destroyed;
     }
     static bool usable(const Context& context) { return context.alive; }
-    static int result(Error error) { return static_cast<CUresult>(error); }
+    static int result(Error error) { return static_cast<int>(error); }
     static Error ipc_error(Error error) { return error; }
     static int attribute(const Device& device, int attribute) { return cuda_attribute_value(device, attribute); }
     static int host_type() { return 1; }
@@ -82,99 +81,12 @@ struct Driver {
     static constexpr int greatest_priority = -5;
 };
 
-Error ready() noexcept {
-    return guarded([] { return Driver::ready(); });
-}
-
-/// For calls that need the driver only.
-template <typename Body>
-CUresult call(Body&& body) noexcept {
-    Error error = ready();
-    if (error == Error::success) {
-        error = guarded(body);
-    }
-    return static_cast<CUresult>(error);
-}
-
-/// For calls that work on the current context.
-template <typename Body>
-CUresult in_context(Body&& body) noexcept {
-    return call([&] {
-        Context* const context = thread_state().current();
-        if (!context) {
-            return Error::invalid_context;
-        }
-        if (!context->alive) {
-            return Error::context_destroyed;
-        }
-        return body(*context);
-    });
-}
-
-template <typename Body>
-CUresult with_device(CUdevice device, Body&& body) noexcept {
-    return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
-}
-
-/// For calls that are held up while a call of another thread has locked the context.
-template <typename Body>
-CUresult in_entered_context(Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        context.enter();
-        return body(context);
-    });
-}
-
-/// For calls that could be unsafe while a stream is captured.
-template <typename Body>
-CUresult unless_capturing(Body&& body) noexcept {
-    return in_entered_context([&](Context& context) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? body(context) : error;
-    });
-}
-
-/// For calls on a stream, whose context need not be current; 0 is the current context's default stream.
-template <typename Body>
-CUresult on_stream(CUstream handle, Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        const std::shared_ptr<Stream> stream = core().stream(context, handle);
-        return stream ? body(stream) : Error::invalid_handle;
-    });
-}
-
-/// For calls on a stream that are refused for the default stream while a stream that it waits for is captured.
-template <typename Body>
-CUresult on_allowed_stream(CUstream handle, Body&& body) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const Error error = default_stream_allowed(*stream);
-        return error == Error::success ? body(stream) : error;
-    });
-}
-
-/// For calls that give work to a stream: the same, held up as above.
-template <typename Body>
-CUresult work_on_stream(CUstream handle, Body&& body) noexcept {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        stream->context().enter();
-        return body(stream);
-    });
-}
-
 /// For calls that work in the default stream, and return when it is done.
 template <typename Body>
 CUresult in_default_stream(Body&& body) noexcept {
-    return in_entered_context([&](Context& context) {
+    return in_entered_context<Driver>([&](Context& context) {
         const Error error = default_stream_allowed(*context.legacy);
         return error == Error::success ? body(context) : error;
-    });
-}
-
-template <typename Body>
-CUresult on_event(CUevent handle, Body&& body) noexcept {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? body(*event) : Error::invalid_handle;
     });
 }
 
@@ -194,8 +106,7 @@ CUresult fill_now(const FillRequest& request) noexcept {
 
 }  // namespace
 
-// ---- the driver
-// ---------------------------------------------------------------------------------------------------------
+// ---- the driver ----
 
 AWAKEN_EXPORT CUresult cuInit(unsigned flags) {
     if (flags != 0) {
@@ -227,141 +138,55 @@ AWAKEN_EXPORT CUresult cuGetErrorString(CUresult error, const char** text) {
 
 AWAKEN_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
     static const auto* const names = [] {
-        auto* made = new std::unordered_map<int, std::string>;
-        for (int number = 0; number < 1000; ++number) {
-            const char* name = capital_name(static_cast<Error>(number));
-            if (name) {
-                made->emplace(number, number == 0 ? "CUDA_SUCCESS" : "CUDA_ERROR_" + std::string(name));
-            }
-        }
+        auto* made = names_of_errors("CUDA_ERROR_", capital_name);
+        made->insert_or_assign(0, "CUDA_SUCCESS");
         return made;
     }();
     if (!text) {
         return static_cast<CUresult>(Error::invalid_value);
     }
-    const auto at = names->find(error);
-    *text = at == names->end() ? nullptr : at->second.c_str();
-    return static_cast<CUresult>(at == names->end() ? Error::invalid_value : Error::success);
+    *text = name_in(*names, error, nullptr);
+    return static_cast<CUresult>(*text ? Error::success : Error::invalid_value);
 }
 
-// ---- devices
-// ------------------------------------------------------------------------------------------------------------
+// ---- devices ----
 
 AWAKEN_EXPORT CUresult cuDeviceGetCount(int* count) {
-    return call([&] {
-        if (!count) {
-            return Error::invalid_value;
-        }
-        *count = core().device_count();
-        return Error::success;
-    });
+    return device_count<Driver>(count);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-    return with_device(ordinal, [&](Device&) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = ordinal;
-        return Error::success;
-    });
+    return device_of<Driver>(device, ordinal);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!name) {
-            return Error::invalid_value;
-        }
-        put_text(name, length, found.name);
-        return Error::success;
-    });
+    return device_name<Driver>(name, length, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!uuid) {
-            return Error::invalid_value;
-        }
-        std::memcpy(uuid->bytes, found.uuid, sizeof uuid->bytes);
-        return Error::success;
-    });
+    return device_uuid<Driver>(uuid, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-    return cuDeviceGetUuid(uuid, device);
+    return device_uuid<Driver>(uuid, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!bytes) {
-            return Error::invalid_value;
-        }
-        *bytes = found.memory_bytes;
-        return Error::success;
-    });
+    return device_memory<Driver>(bytes, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        const int answer = cuda_attribute_value(found, attribute);
-        if (!value || answer < 0) {
-            return Error::invalid_value;
-        }
-        *value = answer;
-        return Error::success;
-    });
+    return device_attribute<Driver>(value, attribute, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!major || !minor) {
-            return Error::invalid_value;
-        }
-        *major = cuda_attribute_value(found, 75);
-        *minor = cuda_attribute_value(found, 76);
-        return Error::success;
-    });
+    return compute_capability<Driver>(major, minor, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!text) {
-            return Error::invalid_value;
-        }
-        put_text(text, length, found.pci_bus_id);
-        return Error::success;
-    });
+    return device_bus_id<Driver>(text, length, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
-    return call([&] {
-        if (!device || !text) {
-            return Error::invalid_value;
-        }
-        const int found = find_device_by_bus_id(text);
-        if (found < 0) {
-            return Error::invalid_device;
-        }
-        *device = found;
-        return Error::success;
-    });
+    return device_at_bus_id<Driver>(device, text);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-    return with_device(device, [&](Device&) {
-        if (!can) {
-            return Error::invalid_value;
-        }
-        if (!core().valid_device(peer)) {
-            return Error::invalid_device;
-        }
-        *can = can_access_peer(device, peer) ? 1 : 0;
-        return Error::success;
-    });
+    return can_access<Driver>(can, device, peer);
 }
 
 AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevice device, CUdevice peer) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         if (!value || device == peer || !core().valid_device(peer)) {
             return Error::invalid_value;
         }
@@ -377,31 +202,21 @@ AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevi
 AWAKEN_EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
     return default_pool<Driver>(pool, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
     return current_pool<Driver>(pool, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return set_current_pool<Driver>(device, handle);
 }
 
-// ---- contexts
-// -----------------------------------------------------------------------------------------------------------
+// ---- contexts ----
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-    return with_device(device, [&](Device&) {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        core().retain_primary(device);
-        *context = &core().primary(device);
-        return Error::success;
-    });
+    return retain_primary_context<Driver>(context, device);
 }
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    return with_device(
+    return on_device<Driver>(
         device, [&](Device&) { return core().release_primary(device) ? Error::success : Error::invalid_context; });
 }
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
@@ -409,7 +224,7 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
 }
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         core().reset_primary(device);
         return Error::success;
     });
@@ -419,7 +234,7 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
 }
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         if (!flags || !active) {
             return Error::invalid_value;
         }
@@ -430,7 +245,7 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* fla
 }
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         core().primary(device).flags = flags;
         return Error::success;
     });
@@ -440,7 +255,7 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flag
 }
 
 AWAKEN_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         if (!context) {
             return Error::invalid_value;
         }
@@ -459,7 +274,7 @@ AWAKEN_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, void*, unsigned flags,
 }
 
 AWAKEN_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
-    return call([&] {
+    return call<Driver>([&] {
         Context* const context = core().find_context(handle);
         if (!context || context->primary || !context->alive) {
             return Error::invalid_context;
@@ -474,73 +289,26 @@ AWAKEN_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle) {
-    return call([&] {
-        Context* const context = core().find_context(handle);
-        if (!context || !context->alive) {
-            return Error::invalid_context;
-        }
-        thread_state().contexts.push_back(context);
-        return Error::success;
-    });
+    return push_context<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* popped) {
-    return call([&] {
-        ThreadState& state = thread_state();
-        if (state.contexts.empty()) {
-            return Error::invalid_context;
-        }
-        if (popped) {
-            *popped = state.current();
-        }
-        state.contexts.pop_back();
-        return Error::success;
-    });
+    return pop_context<Driver>(popped);
 }
-
 AWAKEN_EXPORT CUresult cuCtxSetCurrent(CUcontext handle) {
-    return call([&] {
-        Context* const context = handle ? core().find_context(handle) : nullptr;
-        if (handle && (!context || !context->alive)) {
-            return Error::invalid_context;
-        }
-        thread_state().set_current(context);
-        return Error::success;
-    });
+    return set_context<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
-    return call([&] {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        *context = thread_state().current();
-        return Error::success;
-    });
+    return current_context<Driver>(context);
 }
-
 AWAKEN_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
-    return in_context([&](Context& context) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = context.device;
-        return Error::success;
-    });
+    return context_device<Driver>(device);
 }
-
 AWAKEN_EXPORT CUresult cuCtxGetFlags(unsigned* flags) {
-    return in_context([&](Context& context) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = context.flags;
-        return Error::success;
-    });
+    return context_flags<Driver>(flags);
 }
 
 AWAKEN_EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
-    return call([&] {
+    return call<Driver>([&] {
         const Context* const context = handle ? core().find_context(handle) : thread_state().current();
         if (!context || !id) {
             return Error::invalid_context;
@@ -554,33 +322,18 @@ AWAKEN_EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
-    return call([&] {
-        if (!version) {
-            return Error::invalid_value;
-        }
-        *version = 3020;
-        return Error::success;
-    });
+    return call<Driver>([&] { return put(version, 3020); });
 }
 
 AWAKEN_EXPORT CUresult cuCtxSynchronize() {
-    return in_entered_context([](Context& context) { return synchronize(context); });
+    return synchronize_context<Driver>();
 }
-
 AWAKEN_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-    return in_context([&](Context&) {
-        if (least) {
-            *least = 0;
-        }
-        if (greatest) {
-            *greatest = -5;
-        }
-        return Error::success;
-    });
+    return stream_priorities<Driver>(least, greatest);
 }
 
 AWAKEN_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_context<Driver>([&](Context& context) {
         const Context* const other = core().find_context(peer);
         if (!other || flags != 0) {
             return other ? Error::invalid_value : Error::invalid_context;
@@ -590,19 +343,17 @@ AWAKEN_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-    return in_context([&](Context& context) {
+    return in_context<Driver>([&](Context& context) {
         const Context* const other = core().find_context(peer);
         return other ? disable_peer(context, other->device) : Error::invalid_context;
     });
 }
 
-// ---- memory
-// -------------------------------------------------------------------------------------------------------------
+// ---- memory ----
 
 AWAKEN_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total) {
     return memory_info<Driver>(free_bytes, total);
 }
-
 AWAKEN_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
     return allocate_memory<Driver>(address, bytes);
 }
@@ -626,7 +377,7 @@ AWAKEN_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 }
 
 AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
-    return in_context([&](Context&) {
+    return in_context<Driver>([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!allocation || allocation->kind == MemoryKind::registered) {
             return Error::not_found;
@@ -647,31 +398,24 @@ AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* s
 AWAKEN_EXPORT CUresult cuMemHostAlloc(Address* address, std::size_t bytes, unsigned flags) {
     return allocate_pinned<Driver>(address, bytes, flags);
 }
-
 AWAKEN_EXPORT CUresult cuMemAllocHost_v2(Address* address, std::size_t bytes) {
     return allocate_pinned<Driver>(address, bytes, 0);
 }
-
 AWAKEN_EXPORT CUresult cuMemFreeHost(Address address) {
     return free_pinned_memory<Driver>("cuMemFreeHost", address);
 }
-
 AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, Address host, unsigned flags) {
     return device_address<Driver>(device, host, flags);
 }
-
 AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, Address host) {
     return host_memory_flags<Driver>(flags, host);
 }
-
 AWAKEN_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned flags) {
     return allocate_managed<Driver>(address, bytes, flags);
 }
-
 AWAKEN_EXPORT CUresult cuMemHostRegister_v2(Address address, std::size_t bytes, unsigned flags) {
     return register_memory<Driver>(address, bytes, flags);
 }
-
 AWAKEN_EXPORT CUresult cuMemHostUnregister(Address address) {
     return unregister_memory<Driver>("cuMemHostUnregister", address);
 }
@@ -692,8 +436,7 @@ AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t, int, Mem
     return advise<Driver>(address);
 }
 
-// ---- addresses and physical memory apart
-// ---------------------------------------------------------------------------------
+// ---- addresses and physical memory apart ----
 
 namespace {
 
@@ -723,7 +466,7 @@ CUmemGenericAllocationHandle give_handle(std::shared_ptr<Physical> physical) {
 
 template <typename Body>
 CUresult on_physical(CUmemGenericAllocationHandle handle, Body&& body) noexcept {
-    return call([&] {
+    return call<Driver>([&] {
         const std::shared_ptr<Physical> physical = core().physicals.find(pointer(handle));
         return physical ? body(physical) : Error::invalid_value;
     });
@@ -733,7 +476,7 @@ CUresult on_physical(CUmemGenericAllocationHandle handle, Body&& body) noexcept 
 
 AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp* properties,
                                                      int option) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!granularity || option < 0 || option > 1) {
             return Error::invalid_value;
         }
@@ -747,7 +490,7 @@ AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, c
 
 AWAKEN_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr,
                                            unsigned long long flags) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!address || flags != 0) {
             return Error::invalid_value;
         }
@@ -761,12 +504,12 @@ AWAKEN_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t byt
 }
 
 AWAKEN_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
-    return call([&] { return core().memory().free_addresses(address, bytes); });
+    return call<Driver>([&] { return core().memory().free_addresses(address, bytes); });
 }
 
 AWAKEN_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
                                    const CUmemAllocationProp* properties, unsigned long long flags) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!handle || flags != 0) {
             return Error::invalid_value;
         }
@@ -793,7 +536,7 @@ AWAKEN_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 }
 
 AWAKEN_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
-    return call([&] {
+    return call<Driver>([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
         if (!handle || !allocation || allocation->kind != MemoryKind::mapped) {
             return Error::invalid_value;
@@ -830,12 +573,12 @@ AWAKEN_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::siz
 
 /// The driver waits for nothing here: the program must have seen the end of what uses the memory.
 AWAKEN_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
-    return call([&] { return core().memory().unmap(address, bytes); });
+    return call<Driver>([&] { return core().memory().unmap(address, bytes); });
 }
 
 AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptions,
                                       std::size_t count) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!descriptions || count == 0) {
             return Error::invalid_value;
         }
@@ -869,7 +612,7 @@ AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, co
 }
 
 AWAKEN_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const MemoryLocation* location, CUdeviceptr address) {
-    return call([&] {
+    return call<Driver>([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!flags || !location || location->type != kLocationDevice || !core().valid_device(location->id) ||
             !allocation || allocation->kind != MemoryKind::mapped) {
@@ -897,7 +640,7 @@ AWAKEN_EXPORT CUresult cuMemExportToShareableHandle(void* shareable, CUmemGeneri
 
 /// A file descriptor is passed as if it were the pointer.
 AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable, int type) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!handle || type != kPosixFile) {
             return Error::invalid_value;
         }
@@ -910,38 +653,30 @@ AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHand
     });
 }
 
-// ---- pools
-// --------------------------------------------------------------------------------------------------------------
+// ---- pools ----
 
 AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
                                                CUstream stream) {
     return allocate_from<Driver>(handle, address, bytes, stream);
 }
-
 AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle) {
     return allocate_in_order<Driver>(address, bytes, handle);
 }
-
 AWAKEN_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return free_memory_in_order<Driver>(address, handle);
 }
-
 AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const PoolProperties* properties) {
     return create_pool<Driver>(handle, properties);
 }
-
 AWAKEN_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     return destroy_pool<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void* value) {
     return pool_attribute<Driver>(handle, attribute, value);
 }
-
 AWAKEN_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void* value) {
     return set_attribute_of_pool<Driver>(handle, attribute, value);
 }
-
 AWAKEN_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t) {
     return accept_for_pool<Driver>(handle);
 }
@@ -954,8 +689,7 @@ AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, Memor
     return on_pool<Driver>(handle, [&](const Pool&) { return put(flags, 3); });
 }
 
-// ---- copies and fills
-// ---------------------------------------------------------------------------------------------------
+// ---- copies and fills ----
 
 AWAKEN_EXPORT CUresult cuMemcpy(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
     return copy_now(destination, source, bytes);
@@ -1088,58 +822,47 @@ AWAKEN_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch,
     return fill_rows<Driver>({address, pitch, value, 1, width, height}, stream, Synchrony::stream);
 }
 
-// ---- pointers
-// -----------------------------------------------------------------------------------------------------------
+// ---- pointers ----
 
 AWAKEN_EXPORT CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr address) {
     return pointer_attribute<Driver>(data, attribute, address);
 }
-
 AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attributes, void** data, CUdeviceptr address) {
     return pointer_attributes<Driver>(count, attributes, data, address);
 }
-
 AWAKEN_EXPORT CUresult cuPointerSetAttribute(const void* value, int attribute, CUdeviceptr address) {
     return set_pointer_attribute<Driver>(value, attribute, address);
 }
 
-// ---- sharing
-// ------------------------------------------------------------------------------------------------------------
+// ---- sharing ----
 
 AWAKEN_EXPORT CUresult cuIpcGetMemHandle(IpcHandle* handle, CUdeviceptr address) {
     return export_memory<Driver>(handle, address);
 }
-
 AWAKEN_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
     return import_memory<Driver>(address, handle, flags);
 }
 AWAKEN_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
     return import_memory<Driver>(address, handle, flags);
 }
-
 AWAKEN_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     return close_memory<Driver>("cuIpcCloseMemHandle", address);
 }
 
-// ---- streams and events
-// -------------------------------------------------------------------------------------------------
+// ---- streams and events ----
 
 AWAKEN_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
     return create_stream<Driver>(stream, flags, 0);
 }
-
 AWAKEN_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
     return create_stream<Driver>(stream, flags, priority);
 }
-
 AWAKEN_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
     return destroy_stream<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuStreamGetPriority(CUstream handle, int* priority) {
     return stream_priority<Driver>(handle, priority);
 }
-
 AWAKEN_EXPORT CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
     return stream_flags<Driver>(handle, flags);
 }
@@ -1159,64 +882,49 @@ AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
 AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
     return begin_stream_capture<Driver>(handle, mode);
 }
-
 AWAKEN_EXPORT CUresult cuStreamEndCapture(CUstream handle, void** graph) {
     return end_stream_capture<Driver>(handle, graph);
 }
-
 AWAKEN_EXPORT CUresult cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
     return instantiate<Driver>(executable, graph);
 }
-
 AWAKEN_EXPORT CUresult cuGraphLaunch(void* executable, CUstream handle) {
     return launch_executable<Driver>(executable, handle);
 }
-
 AWAKEN_EXPORT CUresult cuGraphExecDestroy(void* executable) {
     return destroy_executable<Driver>(executable);
 }
-
 AWAKEN_EXPORT CUresult cuGraphDestroy(void* graph) {
     return destroy_graph<Driver>(graph);
 }
-
 AWAKEN_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int* status) {
     return is_stream_capturing<Driver>(handle, status);
 }
-
 AWAKEN_EXPORT CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
     return static_cast<CUresult>(exchange_mode(mode));
 }
-
 AWAKEN_EXPORT CUresult cuStreamQuery(CUstream handle) {
     return query_stream<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
     return synchronize_stream<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
     return wait_for_event<Driver>(handle, event);
 }
-
 AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* argument) {
     return launch_host_function<Driver>(handle, function, argument);
 }
-
 AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, void*), void* argument,
                                            unsigned) {
     return add_callback<Driver>(handle, function, argument);
 }
-
 AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
     return create_event<Driver>(event, flags);
 }
-
 AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
     return destroy_event<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
     return record_event<Driver>(handle, stream_handle);
 }
@@ -1225,7 +933,7 @@ AWAKEN_EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, u
 }
 
 AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle) {
-    return call([&] {
+    return call<Driver>([&] {
         Context* const context = core().find_context(context_handle);
         if (!context || !context->alive) {
             return Error::invalid_context;
@@ -1246,11 +954,9 @@ AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle
 AWAKEN_EXPORT CUresult cuEventQuery(CUevent handle) {
     return query_event<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuEventSynchronize(CUevent handle) {
     return synchronize_event<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
     return elapsed_time<Driver>(milliseconds, start, end);
 }
@@ -1258,8 +964,7 @@ AWAKEN_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start,
     return cuEventElapsedTime(milliseconds, start, end);
 }
 
-// ---- kernels
-// ------------------------------------------------------------------------------------------------------------
+// ---- kernels ----
 
 AWAKEN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     return load<Driver>("cuModuleLoadData", module, image);
@@ -1267,15 +972,12 @@ AWAKEN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 AWAKEN_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, int*, void**) {
     return load<Driver>("cuModuleLoadDataEx", module, image);
 }
-
 AWAKEN_EXPORT CUresult cuModuleUnload(CUmodule module) {
     return unload<Driver>("cuModuleUnload", module);
 }
-
 AWAKEN_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
     return function_of<Driver>(function, module, name);
 }
-
 AWAKEN_EXPORT CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
     return function_attribute<Driver>(value, attribute, function);
 }
@@ -1292,14 +994,12 @@ AWAKEN_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*
                                                                             int block_size, std::size_t, unsigned) {
     return most_active_blocks<Driver>(blocks, function, block_size);
 }
-
 AWAKEN_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                       CUstream stream, void** arguments, void** extra) {
     return launch<Driver>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
                           arguments, extra);
 }
-
 AWAKEN_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                                  unsigned block_x, unsigned block_y, unsigned block_z,
                                                  unsigned shared_bytes, CUstream stream, void** arguments) {
@@ -1307,8 +1007,7 @@ AWAKEN_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned g
                           arguments, nullptr);
 }
 
-// ---- finding calls by name
-// ----------------------------------------------------------------------------------------------
+// ---- finding calls by name ----
 
 AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t,
                                            int* status) {
@@ -1365,7 +1064,6 @@ AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, 
 AWAKEN_EXPORT CUresult cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags) {
     return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
 }
-
 AWAKEN_EXPORT CUresult cuProfilerStart() {
     return succeed<Driver>();
 }

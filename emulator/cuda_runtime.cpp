@@ -55,15 +55,6 @@ constexpr PropertyLayout kLayout =
                : PropertyLayout{1032, 388, 396, 400, 576, 584, 588, 592, 600, 604, 612, 616, 624,
                                 628,  640, 648, 652, 676, 684, 688, 696, 712, 728, 744, 768};
 
-/// What the runtime answers where the driver's number would surprise a program of the runtime.
-cudaError_t result(Error error) noexcept {
-    if (error == Error::success || error == Error::not_ready) {
-        return static_cast<cudaError_t>(error);
-    }
-    thread_state().last_error = error;
-    return static_cast<cudaError_t>(error);
-}
-
 /// As the real runtime library does at its first call: loads the driver's library and initialises it, so that both, and
 /// whoever looks for the driver among the loaded libraries, see an initialised driver.
 void initialise_driver() noexcept {
@@ -100,7 +91,7 @@ struct Cudart {
         if (error != Error::success && error != Error::not_ready) {
             thread_state().last_error = error;
         }
-        return static_cast<cudaError_t>(error);
+        return static_cast<int>(error);
     }
     static Error ipc_error(Error error) { return error; }
     static int attribute(const Device& device, int attribute) { return cuda_attribute_value(device, attribute); }
@@ -117,84 +108,6 @@ struct Cudart {
     static constexpr int least_priority = 0;
     static constexpr int greatest_priority = -5;
 };
-
-template <typename Body>
-cudaError_t call(Body&& body) noexcept {
-    initialise_driver();
-    return result(guarded([&] {
-        const Error error = core().availability(Vendor::cuda);
-        // A wrong environment means that the runtime cannot start.
-        if (error == Error::invalid_value) {
-            return Error::not_initialized;
-        }
-        if (called_from_host_function()) {
-            return Error::not_permitted;
-        }
-        return error == Error::success ? body() : error;
-    }));
-}
-
-template <typename Body>
-cudaError_t in_context(Body&& body) noexcept {
-    return call([&] { return body(runtime_context()); });
-}
-
-/// For calls that are held up while a call of another thread has locked the context.
-template <typename Body>
-cudaError_t in_entered_context(Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        context.enter();
-        return body(context);
-    });
-}
-
-/// For calls that could be unsafe while a stream is captured; held up like the above.
-template <typename Body>
-cudaError_t unless_capturing(Body&& body) noexcept {
-    return in_entered_context([&](Context& context) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? body(context) : error;
-    });
-}
-
-template <typename Body>
-cudaError_t on_stream(cudaStream_t handle, Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        const std::shared_ptr<Stream> stream = core().stream(context, handle);
-        return stream ? body(stream) : Error::invalid_handle;
-    });
-}
-
-/// For calls on a stream that are refused for the default stream while a stream that it waits for is captured.
-template <typename Body>
-cudaError_t on_allowed_stream(cudaStream_t handle, Body&& body) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const Error error = default_stream_allowed(*stream);
-        return error == Error::success ? body(stream) : error;
-    });
-}
-
-/// For calls that give work to a stream: the same, held up as above.
-template <typename Body>
-cudaError_t work_on_stream(cudaStream_t handle, Body&& body) noexcept {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        stream->context().enter();
-        return body(stream);
-    });
-}
-
-template <typename Body>
-cudaError_t on_event(cudaEvent_t handle, Body&& body) noexcept {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? body(*event) : Error::invalid_handle;
-    });
-}
-
-template <typename Body>
-cudaError_t on_device(int device, Body&& body) noexcept {
-    return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
-}
 
 Error put_properties(const Device& device, void* properties) {
     if (!properties) {
@@ -242,41 +155,27 @@ Error put_properties(const Device& device, void* properties) {
 
 }  // namespace
 
-// ---- errors and versions
-// ------------------------------------------------------------------------------------------------
+// ---- errors and versions ----
 
 AWAKEN_EXPORT const char* cudaGetErrorString(cudaError_t error) {
     return description(static_cast<Error>(error));
 }
 
 AWAKEN_EXPORT const char* cudaGetErrorName(cudaError_t error) {
-    static const auto* const names = [] {
-        auto* made = new std::unordered_map<int, std::string>;
-        for (int number = 0; number < 1000; ++number) {
-            if (const char* name = camel_name(static_cast<Error>(number))) {
-                made->emplace(number, "cuda" + std::string(name));
-            }
-        }
-        return made;
-    }();
-    const auto at = names->find(error);
-    return at == names->end() ? "unrecognized error code" : at->second.c_str();
+    static const ErrorNames* const names = names_of_errors("cuda", camel_name);
+    return name_in(*names, error, "unrecognized error code");
 }
 
 AWAKEN_EXPORT cudaError_t cudaGetLastError() {
-    ThreadState& state = thread_state();
-    const Error last = state.last_error;
-    state.last_error = Error::success;
-    return static_cast<cudaError_t>(last);
+    return last_error();
 }
-
 AWAKEN_EXPORT cudaError_t cudaPeekAtLastError() {
     return static_cast<cudaError_t>(thread_state().last_error);
 }
 
 AWAKEN_EXPORT cudaError_t cudaRuntimeGetVersion(int* version) {
     if (!version) {
-        return result(Error::invalid_value);
+        return Cudart::result(Error::invalid_value);
     }
     *version = kRuntimeVersion;
     return 0;
@@ -285,48 +184,26 @@ AWAKEN_EXPORT cudaError_t cudaRuntimeGetVersion(int* version) {
 /// 0 is "no driver", as the real runtime says it.
 AWAKEN_EXPORT cudaError_t cudaDriverGetVersion(int* version) {
     if (!version) {
-        return result(Error::invalid_value);
+        return Cudart::result(Error::invalid_value);
     }
     *version = core().configuration().vendor == Vendor::cuda ? kDriverVersion : 0;
     return 0;
 }
 
-// ---- devices
-// ------------------------------------------------------------------------------------------------------------
+// ---- devices ----
 
 AWAKEN_EXPORT cudaError_t cudaGetDeviceCount(int* count) {
-    if (count) {
-        *count = 0;
-    }
-    return call([&] {
-        if (!count) {
-            return Error::invalid_value;
-        }
-        *count = core().device_count();
-        return Error::success;
-    });
+    return count_devices<Cudart>(count);
 }
-
 AWAKEN_EXPORT cudaError_t cudaSetDevice(int device) {
-    return on_device(device, [&](Device&) {
-        use_device(device);
-        return Error::success;
-    });
+    return set_device<Cudart>(device);
 }
-
 AWAKEN_EXPORT cudaError_t cudaGetDevice(int* device) {
-    return call([&] {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        const Context* const context = thread_state().current();
-        *device = context ? context->device : 0;
-        return Error::success;
-    });
+    return current_device<Cudart>(device);
 }
 
 AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
-    return on_device(device, [&](Device&) {
+    return on_device<Cudart>(device, [&](Device&) {
         if (!core().primary(device).alive) {
             core().retain_primary(device);
         }
@@ -335,161 +212,83 @@ AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaSetDeviceFlags(unsigned flags) {
-    return in_context([&](Context& context) {
-        context.flags = flags;
-        return Error::success;
-    });
+    return set_context_flags<Cudart>(flags);
 }
-
 AWAKEN_EXPORT cudaError_t cudaGetDeviceFlags(unsigned* flags) {
-    return in_context([&](Context& context) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = context.flags;
-        return Error::success;
-    });
+    return context_flags<Cudart>(flags);
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceSynchronize() {
-    return in_entered_context([](Context& context) { return synchronize(context); });
+    return synchronize_context<Cudart>();
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceReset() {
-    return in_context([](Context& context) {
-        core().reset_primary(context.device);
-        return Error::success;
-    });
+    return reset_device<Cudart>();
 }
 
 AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties_v2(void* properties, int device) {
-    return on_device(device, [&](Device& found) { return put_properties(found, properties); });
+    return on_device<Cudart>(device, [&](Device& found) { return put_properties(found, properties); });
 }
 AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties(void* properties, int device) {
     return cudaGetDeviceProperties_v2(properties, device);
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
-    return on_device(device, [&](Device& found) {
-        const int answer = cuda_attribute_value(found, attribute);
-        if (!value || answer < 0) {
-            return Error::invalid_value;
-        }
-        *value = answer;
-        return Error::success;
-    });
+    return device_attribute<Cudart>(value, attribute, device);
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!text) {
-            return Error::invalid_value;
-        }
-        put_text(text, length, found.pci_bus_id);
-        return Error::success;
-    });
+    return device_bus_id<Cudart>(text, length, device);
 }
-
+/// No text is an address that no device has.
 AWAKEN_EXPORT cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
-    return call([&] {
-        const int found = find_device_by_bus_id(text);
-        if (!device) {
-            return Error::invalid_value;
-        }
-        if (found < 0) {
-            return Error::invalid_device;
-        }
-        *device = found;
-        return Error::success;
-    });
+    return device_at_bus_id<Cudart>(device, text ? text : "");
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-    return in_context([&](Context&) {
-        if (least) {
-            *least = 0;
-        }
-        if (greatest) {
-            *greatest = -5;
-        }
-        return Error::success;
-    });
+    return stream_priorities<Cudart>(least, greatest);
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-    return on_device(device, [&](Device&) {
-        if (!can) {
-            return Error::invalid_value;
-        }
-        if (!core().valid_device(peer)) {
-            return Error::invalid_device;
-        }
-        *can = can_access_peer(device, peer) ? 1 : 0;
-        return Error::success;
-    });
+    return can_access<Cudart>(can, device, peer);
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (flags != 0) {
-            return Error::invalid_value;
-        }
-        return core().valid_device(peer) ? enable_peer(context, peer) : Error::invalid_device;
-    });
+    return enable_access<Cudart>(peer, flags);
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceDisablePeerAccess(int peer) {
-    return in_context([&](Context& context) {
-        return core().valid_device(peer) ? disable_peer(context, peer) : Error::invalid_device;
-    });
+    return disable_access<Cudart>(peer);
 }
 
-// ---- memory
-// -------------------------------------------------------------------------------------------------------------
+// ---- memory ----
 
 AWAKEN_EXPORT cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
     return memory_info<Cudart>(free_bytes, total);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMalloc(Address* address, std::size_t bytes) {
     return allocate_memory<Cudart>(address, bytes);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMallocPitch(Address* address, std::size_t* pitch, std::size_t width, std::size_t height) {
     return allocate_rows<Cudart>(address, pitch, width, height);
 }
-
 AWAKEN_EXPORT cudaError_t cudaFree(Address address) {
     return free_memory<Cudart>("cudaFree", address);
 }
-
 AWAKEN_EXPORT cudaError_t cudaHostAlloc(Address* address, std::size_t bytes, unsigned flags) {
     return allocate_pinned<Cudart>(address, bytes, flags);
 }
 AWAKEN_EXPORT cudaError_t cudaMallocHost(Address* address, std::size_t bytes) {
     return allocate_pinned<Cudart>(address, bytes, 0);
 }
-
 AWAKEN_EXPORT cudaError_t cudaFreeHost(Address address) {
     return free_pinned_memory<Cudart>("cudaFreeHost", address);
 }
-
 AWAKEN_EXPORT cudaError_t cudaHostGetDevicePointer(Address* device, Address host, unsigned) {
     return device_address<Cudart>(device, host, 0);
 }
-
 AWAKEN_EXPORT cudaError_t cudaHostGetFlags(unsigned* flags, Address host) {
     return host_memory_flags<Cudart>(flags, host);
 }
-
 AWAKEN_EXPORT cudaError_t cudaHostRegister(Address address, std::size_t bytes, unsigned flags) {
     return register_memory<Cudart>(address, bytes, flags);
 }
-
 AWAKEN_EXPORT cudaError_t cudaHostUnregister(Address address) {
     return unregister_memory<Cudart>("cudaHostUnregister", address);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMallocManaged(Address* address, std::size_t bytes, unsigned flags) {
     return allocate_managed<Cudart>(address, bytes, flags);
 }
@@ -539,50 +338,39 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
     });
 }
 
-// ---- pools
-// --------------------------------------------------------------------------------------------------------------
+// ---- pools ----
 
 AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(Address* address, std::size_t bytes, cudaMemPool_t handle,
                                                   cudaStream_t stream) {
     return allocate_from<Cudart>(handle, address, bytes, stream);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMallocAsync(Address* address, std::size_t bytes, cudaStream_t handle) {
     return allocate_in_order<Cudart>(address, bytes, handle);
 }
-
 AWAKEN_EXPORT cudaError_t cudaFreeAsync(Address address, cudaStream_t handle) {
     return free_memory_in_order<Cudart>(address, handle);
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
     return default_pool<Cudart>(pool, device);
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
     return current_pool<Cudart>(pool, device);
 }
-
 AWAKEN_EXPORT cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle) {
     return set_current_pool<Cudart>(device, handle);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const PoolProperties* properties) {
     return create_pool<Cudart>(handle, properties);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
     return destroy_pool<Cudart>(handle);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, int attribute, void* value) {
     return pool_attribute<Cudart>(handle, attribute, value);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, int attribute, void* value) {
     return set_attribute_of_pool<Cudart>(handle, attribute, value);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, std::size_t) {
     return accept_for_pool<Cudart>(handle);
 }
@@ -590,10 +378,7 @@ AWAKEN_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const void*
     return accept_for_pool<Cudart>(handle);
 }
 
-// ---- copies and fills
-// --------------------------------------------------------------------------------------------------- Calls without a
-// stream use the legacy default stream, the _ptds and _ptsz forms (programs built with a default stream per thread) the
-// calling thread's own.
+// ---- copies and fills ----
 
 AWAKEN_EXPORT cudaError_t cudaMemcpy(Address destination, Address source, std::size_t bytes, int kind) {
     return copy_bytes<Cudart>(destination, source, bytes, kind, nullptr, Synchrony::host);
@@ -627,7 +412,6 @@ AWAKEN_EXPORT cudaError_t cudaMemcpy2DAsync(Address destination, std::size_t des
     return copy_rows<Cudart>({destination, destination_pitch, source, source_pitch, width, height}, kind, stream,
                              Synchrony::stream);
 }
-
 AWAKEN_EXPORT cudaError_t cudaMemset(Address address, int value, std::size_t bytes) {
     return fill_bytes<Cudart>(address, 0, value, bytes, 1, nullptr, Synchrony::host);
 }
@@ -649,23 +433,19 @@ AWAKEN_EXPORT cudaError_t cudaMemset2DAsync(Address address, std::size_t pitch, 
     return fill_bytes<Cudart>(address, pitch, value, width, height, stream, Synchrony::stream);
 }
 
-// ---- sharing
-// ------------------------------------------------------------------------------------------------------------
+// ---- sharing ----
 
 AWAKEN_EXPORT cudaError_t cudaIpcGetMemHandle(IpcHandle* handle, Address address) {
     return export_memory<Cudart>(handle, address);
 }
-
 AWAKEN_EXPORT cudaError_t cudaIpcOpenMemHandle(Address* address, IpcHandle handle, unsigned flags) {
     return import_memory<Cudart>(address, handle, flags);
 }
-
 AWAKEN_EXPORT cudaError_t cudaIpcCloseMemHandle(Address address) {
     return close_memory<Cudart>("cudaIpcCloseMemHandle", address);
 }
 
-// ---- streams and events
-// -------------------------------------------------------------------------------------------------
+// ---- streams and events ----
 
 AWAKEN_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
     return create_stream<Cudart>(stream, flags, priority);
@@ -676,27 +456,21 @@ AWAKEN_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsign
 AWAKEN_EXPORT cudaError_t cudaStreamCreate(cudaStream_t* stream) {
     return create_stream<Cudart>(stream, 0, 0);
 }
-
 AWAKEN_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     return destroy_stream<Cudart>(handle);
 }
-
 AWAKEN_EXPORT cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
     return stream_flags<Cudart>(handle, flags);
 }
-
 AWAKEN_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
     return stream_priority<Cudart>(handle, priority);
 }
-
 AWAKEN_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, int* status) {
     return is_stream_capturing<Cudart>(handle, status);
 }
-
 AWAKEN_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, int mode) {
     return begin_stream_capture<Cudart>(handle, mode);
 }
-
 AWAKEN_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, void** graph) {
     return end_stream_capture<Cudart>(handle, graph);
 }
@@ -708,15 +482,12 @@ AWAKEN_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
 AWAKEN_EXPORT cudaError_t cudaGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
     return instantiate<Cudart>(executable, graph);
 }
-
 AWAKEN_EXPORT cudaError_t cudaGraphLaunch(void* executable, cudaStream_t handle) {
     return launch_executable<Cudart>(executable, handle);
 }
-
 AWAKEN_EXPORT cudaError_t cudaGraphExecDestroy(void* executable) {
     return destroy_executable<Cudart>(executable);
 }
-
 AWAKEN_EXPORT cudaError_t cudaGraphDestroy(void* graph) {
     return destroy_graph<Cudart>(graph);
 }
@@ -732,57 +503,46 @@ AWAKEN_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
 AWAKEN_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
     return cudaStreamQuery(or_per_thread(stream));
 }
-
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     return synchronize_stream<Cudart>(handle);
 }
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
     return cudaStreamSynchronize(or_per_thread(stream));
 }
-
 AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
     return wait_for_event<Cudart>(handle, event);
 }
-
 AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* argument) {
     return launch_host_function<Cudart>(handle, function, argument);
 }
-
 AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*function)(cudaStream_t, cudaError_t, void*),
                                                 void* argument, unsigned) {
     return add_callback<Cudart>(handle, function, argument);
 }
-
 AWAKEN_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     return create_event<Cudart>(event, flags);
 }
 AWAKEN_EXPORT cudaError_t cudaEventCreate(cudaEvent_t* event) {
     return create_event<Cudart>(event, 0);
 }
-
 AWAKEN_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
     return destroy_event<Cudart>(handle);
 }
-
 AWAKEN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
     return record_event<Cudart>(handle, stream_handle);
 }
 AWAKEN_EXPORT cudaError_t cudaEventRecord_ptsz(cudaEvent_t event, cudaStream_t stream) {
     return cudaEventRecord(event, or_per_thread(stream));
 }
-
 AWAKEN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle) {
     return query_event<Cudart>(handle);
 }
-
 AWAKEN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
     return synchronize_event<Cudart>(handle);
 }
-
 AWAKEN_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
     return elapsed_time<Cudart>(milliseconds, start, end);
 }
-
 AWAKEN_EXPORT cudaError_t cudaProfilerStart() {
     return succeed<Cudart>();
 }

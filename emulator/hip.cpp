@@ -83,47 +83,6 @@ constexpr PropertyLayout kNewLayout{1472, 256, 288,  296,  304,  308, 312, 320, 
 constexpr const char* kArchitecture = "gfx90a:sramecc+:xnack-";
 constexpr int kWavefront = 64;
 
-/// Up to ROCm 6 each call leaves its own result as the last error, success included; since 7 only failures do.
-hipError_t result(Error error) noexcept {
-    if (generation() < 7 || (error != Error::success && error != Error::not_ready)) {
-        thread_state().last_error = error;
-    }
-    return static_cast<hipError_t>(error);
-}
-
-template <typename Body>
-hipError_t call(Body&& body) noexcept {
-    return result(guarded([&] {
-        const Error error = core().availability(Vendor::hip);
-        if (error == Error::invalid_value) {
-            return Error::not_initialized;
-        }
-        // HIP forbids these calls and names no error for them; it has none like CUDA's "not permitted".
-        if (called_from_host_function()) {
-            return Error::not_supported;
-        }
-        return error == Error::success ? body() : error;
-    }));
-}
-
-template <typename Body>
-hipError_t in_context(Body&& body) noexcept {
-    return call([&] { return body(runtime_context()); });
-}
-
-template <typename Body>
-hipError_t on_stream(hipStream_t handle, Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        const std::shared_ptr<Stream> stream = core().stream(context, handle);
-        return stream ? body(stream) : Error::invalid_handle;
-    });
-}
-
-template <typename Body>
-hipError_t on_device(int device, Body&& body) noexcept {
-    return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
-}
-
 Error put_properties(const Device& device, const PropertyLayout& layout, void* properties) {
     if (!properties) {
         return Error::invalid_value;
@@ -264,7 +223,7 @@ struct Hip {
         if (generation() < 7 || (error != Error::success && error != Error::not_ready)) {
             thread_state().last_error = error;
         }
-        return static_cast<hipError_t>(error);
+        return static_cast<int>(error);
     }
     /// Whatever keeps the memory from being attached, HIP blames the pointer.
     static Error ipc_error(Error error) {
@@ -322,8 +281,7 @@ Error put_attributes(hipPointerAttribute_t* attributes, Address address) {
 
 }  // namespace
 
-// ---- errors and versions
-// ------------------------------------------------------------------------------------------------
+// ---- errors and versions ----
 
 AWAKEN_EXPORT const char* hipGetErrorString(hipError_t error) {
     return description(static_cast<Error>(error));
@@ -331,12 +289,7 @@ AWAKEN_EXPORT const char* hipGetErrorString(hipError_t error) {
 
 AWAKEN_EXPORT const char* hipGetErrorName(hipError_t error) {
     static const auto* const names = [] {
-        auto* made = new std::unordered_map<int, std::string>;
-        for (int number = 0; number < 1000; ++number) {
-            if (const char* name = camel_name(static_cast<Error>(number))) {
-                made->emplace(number, "hip" + std::string(name));
-            }
-        }
+        auto* made = names_of_errors("hip", camel_name);
         // Where HIP's names are not CUDA's.
         made->insert_or_assign(2, "hipErrorOutOfMemory");
         made->insert_or_assign(3, "hipErrorNotInitialized");
@@ -349,17 +302,12 @@ AWAKEN_EXPORT const char* hipGetErrorName(hipError_t error) {
         made->insert_or_assign(500, "hipErrorNotFound");
         return made;
     }();
-    const auto at = names->find(error);
-    return at == names->end() ? "hipErrorUnknown" : at->second.c_str();
+    return name_in(*names, error, "hipErrorUnknown");
 }
 
 AWAKEN_EXPORT hipError_t hipGetLastError() {
-    ThreadState& state = thread_state();
-    const Error last = state.last_error;
-    state.last_error = Error::success;
-    return static_cast<hipError_t>(last);
+    return last_error();
 }
-
 AWAKEN_EXPORT hipError_t hipPeekAtLastError() {
     return static_cast<hipError_t>(thread_state().last_error);
 }
@@ -371,107 +319,62 @@ AWAKEN_EXPORT hipError_t hipExtGetLastError() {
 #endif
 
 AWAKEN_EXPORT hipError_t hipInit(unsigned flags) {
-    return call([&] { return flags == 0 ? Error::success : Error::invalid_value; });
+    return call<Hip>([&] { return flags == 0 ? Error::success : Error::invalid_value; });
 }
 
 AWAKEN_EXPORT hipError_t hipRuntimeGetVersion(int* version) {
     if (!version) {
-        return result(Error::invalid_value);
+        return Hip::result(Error::invalid_value);
     }
     *version = version_number();
-    return result(Error::success);
+    return Hip::result(Error::success);
 }
 AWAKEN_EXPORT hipError_t hipDriverGetVersion(int* version) {
     return hipRuntimeGetVersion(version);
 }
 
-// ---- devices
-// ------------------------------------------------------------------------------------------------------------
+// ---- devices ----
 
 AWAKEN_EXPORT hipError_t hipGetDeviceCount(int* count) {
-    if (count) {
-        *count = 0;
-    }
-    return call([&] {
-        if (!count) {
-            return Error::invalid_value;
-        }
-        *count = core().device_count();
-        return Error::success;
-    });
+    return count_devices<Hip>(count);
 }
-
 AWAKEN_EXPORT hipError_t hipSetDevice(int device) {
-    return on_device(device, [&](Device&) {
-        use_device(device);
-        return Error::success;
-    });
+    return set_device<Hip>(device);
 }
-
 AWAKEN_EXPORT hipError_t hipGetDevice(int* device) {
-    return call([&] {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        const Context* const context = thread_state().current();
-        *device = context ? context->device : 0;
-        return Error::success;
-    });
+    return current_device<Hip>(device);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceGet(hipDevice_t* device, int ordinal) {
-    return on_device(ordinal, [&](Device&) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = ordinal;
-        return Error::success;
-    });
+    return device_of<Hip>(device, ordinal);
 }
-
 AWAKEN_EXPORT hipError_t hipSetDeviceFlags(unsigned flags) {
-    return in_context([&](Context& context) {
-        context.flags = flags;
-        return Error::success;
-    });
+    return set_context_flags<Hip>(flags);
 }
-
 AWAKEN_EXPORT hipError_t hipGetDeviceFlags(unsigned* flags) {
-    return in_context([&](Context& context) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = context.flags;
-        return Error::success;
-    });
+    return context_flags<Hip>(flags);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceSynchronize() {
-    return in_context([](Context& context) { return synchronize(context); });
+    return synchronize_context<Hip>();
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceReset() {
-    return in_context([](Context& context) {
-        core().reset_primary(context.device);
-        return Error::success;
-    });
+    return reset_device<Hip>();
 }
 
 AWAKEN_EXPORT hipError_t hipGetDeviceProperties(void* properties, int device) {
-    return on_device(device, [&](Device& found) { return put_properties(found, kOldLayout, properties); });
+    return on_device<Hip>(device, [&](Device& found) { return put_properties(found, kOldLayout, properties); });
 }
 #if AWAKEN_HIP_GENERATION >= 6
 AWAKEN_EXPORT hipError_t hipGetDevicePropertiesR0000(void* properties, int device) {
     return hipGetDeviceProperties(properties, device);
 }
 AWAKEN_EXPORT hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
-    return on_device(device, [&](Device& found) { return put_properties(found, kNewLayout, properties); });
+    return on_device<Hip>(device, [&](Device& found) { return put_properties(found, kNewLayout, properties); });
 }
 #endif
 
 /// All devices are alike, so the first one suits any wish.
 AWAKEN_EXPORT hipError_t hipChooseDevice(int* device, const void* wish) {
-    return call([&] {
+    return call<Hip>([&] {
         if (!device || !wish) {
             return Error::invalid_value;
         }
@@ -489,123 +392,41 @@ AWAKEN_EXPORT hipError_t hipChooseDeviceR0600(int* device, const void* wish) {
 #endif
 
 AWAKEN_EXPORT hipError_t hipDeviceGetAttribute(int* value, int attribute, int device) {
-    return on_device(device, [&](Device& found) {
-        const int answer = attribute_value(found, attribute);
-        if (!value || answer < 0) {
-            return Error::invalid_value;
-        }
-        *value = answer;
-        return Error::success;
-    });
+    return device_attribute<Hip>(value, attribute, device);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceGetName(char* name, int length, hipDevice_t device) {
-    return on_device(device, [&](Device& found) {
-        if (!name || length <= 0) {
-            return Error::invalid_value;
-        }
-        put_text(name, length, found.name);
-        return Error::success;
-    });
+    return device_name<Hip>(name, length, device);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceGetUuid(void* uuid, hipDevice_t device) {
-    return on_device(device, [&](Device& found) {
-        if (!uuid) {
-            return Error::invalid_value;
-        }
-        std::memcpy(uuid, found.uuid, sizeof found.uuid);
-        return Error::success;
-    });
+    return device_uuid<Hip>(uuid, device);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceTotalMem(std::size_t* bytes, hipDevice_t device) {
-    return on_device(device, [&](Device& found) {
-        if (!bytes) {
-            return Error::invalid_value;
-        }
-        *bytes = found.memory_bytes;
-        return Error::success;
-    });
+    return device_memory<Hip>(bytes, device);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceComputeCapability(int* major, int* minor, hipDevice_t device) {
-    return on_device(device, [&](Device&) {
-        if (!major || !minor) {
-            return Error::invalid_value;
-        }
-        *major = 9;
-        *minor = 0;
-        return Error::success;
-    });
+    return compute_capability<Hip>(major, minor, device);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceGetPCIBusId(char* text, int length, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!text || length <= 0) {
-            return Error::invalid_value;
-        }
-        put_text(text, length, found.pci_bus_id);
-        return Error::success;
-    });
+    return device_bus_id<Hip>(text, length, device);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceGetByPCIBusId(int* device, const char* text) {
-    return call([&] {
-        if (!device || !text) {
-            return Error::invalid_value;
-        }
-        const int found = find_device_by_bus_id(text);
-        if (found < 0) {
-            return Error::invalid_device;
-        }
-        *device = found;
-        return Error::success;
-    });
+    return device_at_bus_id<Hip>(device, text);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
-    return in_context([&](Context&) {
-        if (least) {
-            *least = 1;
-        }
-        if (greatest) {
-            *greatest = -1;
-        }
-        return Error::success;
-    });
+    return stream_priorities<Hip>(least, greatest);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
-    return on_device(device, [&](Device&) {
-        if (!can) {
-            return Error::invalid_value;
-        }
-        if (!core().valid_device(peer)) {
-            return Error::invalid_device;
-        }
-        *can = can_access_peer(device, peer) ? 1 : 0;
-        return Error::success;
-    });
+    return can_access<Hip>(can, device, peer);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (flags != 0) {
-            return Error::invalid_value;
-        }
-        return core().valid_device(peer) ? enable_peer(context, peer) : Error::invalid_device;
-    });
+    return enable_access<Hip>(peer, flags);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceDisablePeerAccess(int peer) {
-    return in_context([&](Context& context) {
-        return core().valid_device(peer) ? disable_peer(context, peer) : Error::invalid_device;
-    });
+    return disable_access<Hip>(peer);
 }
 
 AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std::uint32_t* type, std::uint32_t* hops) {
-    return on_device(device, [&](Device&) {
+    return on_device<Hip>(device, [&](Device&) {
         constexpr std::uint32_t kXgmi = 4;
         if (!type || !hops || device == peer || !core().valid_device(peer)) {
             return Error::invalid_value;
@@ -616,27 +437,19 @@ AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std:
     });
 }
 
-// ---- contexts (deprecated by HIP; each device has one)
-// --------------------------------------------------------------------
+// ---- contexts (deprecated by HIP; each device has one) ----
 
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxRetain(hipCtx_t* context, hipDevice_t device) {
-    return on_device(device, [&](Device&) {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        core().retain_primary(device);
-        *context = &core().primary(device);
-        return Error::success;
-    });
+    return retain_primary_context<Hip>(context, device);
 }
 
 /// A device's context lives as long as the process.
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxRelease(hipDevice_t device) {
-    return on_device(device, [](Device&) { return Error::success; });
+    return on_device<Hip>(device, [](Device&) { return Error::success; });
 }
 
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigned* flags, int* active) {
-    return on_device(device, [&](Device&) {
+    return on_device<Hip>(device, [&](Device&) {
         const Context* const current = thread_state().current();
         if (flags) {
             *flags = core().primary(device).flags;
@@ -649,83 +462,38 @@ AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigne
 }
 
 AWAKEN_EXPORT hipError_t hipCtxGetCurrent(hipCtx_t* context) {
-    return call([&] {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        *context = thread_state().current();
-        return Error::success;
-    });
+    return current_context<Hip>(context);
 }
-
 AWAKEN_EXPORT hipError_t hipCtxSetCurrent(hipCtx_t handle) {
-    return call([&] {
-        Context* const context = handle ? core().find_context(handle) : nullptr;
-        if (handle && !context) {
-            return Error::invalid_context;
-        }
-        thread_state().set_current(context);
-        return Error::success;
-    });
+    return set_context<Hip>(handle);
 }
-
 AWAKEN_EXPORT hipError_t hipCtxPushCurrent(hipCtx_t handle) {
-    return call([&] {
-        Context* const context = core().find_context(handle);
-        if (!context) {
-            return Error::invalid_context;
-        }
-        thread_state().contexts.push_back(context);
-        return Error::success;
-    });
+    return push_context<Hip>(handle);
 }
-
 AWAKEN_EXPORT hipError_t hipCtxPopCurrent(hipCtx_t* popped) {
-    return call([&] {
-        ThreadState& state = thread_state();
-        if (state.contexts.empty()) {
-            return Error::invalid_context;
-        }
-        if (popped) {
-            *popped = state.current();
-        }
-        state.contexts.pop_back();
-        return Error::success;
-    });
+    return pop_context<Hip>(popped);
 }
-
 AWAKEN_EXPORT hipError_t hipCtxGetDevice(hipDevice_t* device) {
-    return in_context([&](Context& context) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = context.device;
-        return Error::success;
-    });
+    return context_device<Hip>(device);
 }
-
 AWAKEN_EXPORT hipError_t hipCtxSynchronize() {
-    return hipDeviceSynchronize();
+    return synchronize_context<Hip>();
 }
 
-// ---- memory
-// -------------------------------------------------------------------------------------------------------------
+// ---- memory ----
 
 AWAKEN_EXPORT hipError_t hipMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
     return memory_info<Hip>(free_bytes, total);
 }
-
 AWAKEN_EXPORT hipError_t hipMalloc(Address* address, std::size_t bytes) {
     return allocate_memory<Hip>(address, bytes);
 }
 AWAKEN_EXPORT hipError_t hipExtMallocWithFlags(Address* address, std::size_t bytes, unsigned) {
     return allocate_memory<Hip>(address, bytes);
 }
-
 AWAKEN_EXPORT hipError_t hipMallocPitch(Address* address, std::size_t* pitch, std::size_t width, std::size_t height) {
     return allocate_rows<Hip>(address, pitch, width, height);
 }
-
 AWAKEN_EXPORT hipError_t hipHostMalloc(Address* address, std::size_t bytes, unsigned flags) {
     return allocate_pinned<Hip>(address, bytes, flags);
 }
@@ -738,7 +506,6 @@ AWAKEN_EXPORT hipError_t hipMallocHost(Address* address, std::size_t bytes) {
 AWAKEN_EXPORT hipError_t hipMemAllocHost(Address* address, std::size_t bytes) {
     return allocate_pinned<Hip>(address, bytes, 0);
 }
-
 AWAKEN_EXPORT hipError_t hipHostFree(Address address) {
     return free_pinned_memory<Hip>("hipHostFree", address);
 }
@@ -758,27 +525,21 @@ AWAKEN_EXPORT hipError_t hipFree(Address address) {
 AWAKEN_EXPORT hipError_t hipHostGetDevicePointer(Address* device, Address host, unsigned) {
     return device_address<Hip>(device, host, 0);
 }
-
 AWAKEN_EXPORT hipError_t hipHostGetFlags(unsigned* flags, Address host) {
     return host_memory_flags<Hip>(flags, host);
 }
-
 AWAKEN_EXPORT hipError_t hipHostRegister(Address address, std::size_t bytes, unsigned flags) {
     return register_memory<Hip>(address, bytes, flags);
 }
-
 AWAKEN_EXPORT hipError_t hipHostUnregister(Address address) {
     return unregister_memory<Hip>("hipHostUnregister", address);
 }
-
 AWAKEN_EXPORT hipError_t hipMallocManaged(Address* address, std::size_t bytes, unsigned flags) {
     return allocate_managed<Hip>(address, bytes, flags);
 }
-
 AWAKEN_EXPORT hipError_t hipMemPrefetchAsync(Address address, std::size_t, int, hipStream_t handle) {
     return prefetch<Hip>(address, handle);
 }
-
 AWAKEN_EXPORT hipError_t hipMemAdvise(Address address, std::size_t, int, int) {
     return advise<Hip>(address);
 }
@@ -805,8 +566,7 @@ AWAKEN_EXPORT hipError_t hipMemPtrGetInfo(Address address, std::size_t* size) {
     });
 }
 
-// ---- pointers
-// -----------------------------------------------------------------------------------------------------------
+// ---- pointers ----
 
 AWAKEN_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, Address address) {
     return call<Hip>([&] { return put_attributes(attributes, address); });
@@ -815,60 +575,47 @@ AWAKEN_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attribut
 AWAKEN_EXPORT hipError_t hipPointerGetAttribute(void* data, int attribute, Address address) {
     return pointer_attribute<Hip>(data, attribute, address);
 }
-
 AWAKEN_EXPORT hipError_t hipDrvPointerGetAttributes(unsigned count, const int* attributes, void** data,
                                                     Address address) {
     return pointer_attributes<Hip>(count, attributes, data, address);
 }
-
 AWAKEN_EXPORT hipError_t hipPointerSetAttribute(const void* value, int attribute, Address address) {
     return set_pointer_attribute<Hip>(value, attribute, address);
 }
 
-// ---- pools
-// --------------------------------------------------------------------------------------------------------------
+// ---- pools ----
 
 AWAKEN_EXPORT hipError_t hipMallocFromPoolAsync(Address* address, std::size_t bytes, hipMemPool_t handle,
                                                 hipStream_t stream) {
     return allocate_from<Hip>(handle, address, bytes, stream);
 }
-
 AWAKEN_EXPORT hipError_t hipMallocAsync(Address* address, std::size_t bytes, hipStream_t handle) {
     return allocate_in_order<Hip>(address, bytes, handle);
 }
-
 AWAKEN_EXPORT hipError_t hipFreeAsync(Address address, hipStream_t handle) {
     return free_memory_in_order<Hip>(address, handle);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t* pool, int device) {
     return default_pool<Hip>(pool, device);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceGetMemPool(hipMemPool_t* pool, int device) {
     return current_pool<Hip>(pool, device);
 }
-
 AWAKEN_EXPORT hipError_t hipDeviceSetMemPool(int device, hipMemPool_t handle) {
     return set_current_pool<Hip>(device, handle);
 }
-
 AWAKEN_EXPORT hipError_t hipMemPoolCreate(hipMemPool_t* handle, const PoolProperties* properties) {
     return create_pool<Hip>(handle, properties);
 }
-
 AWAKEN_EXPORT hipError_t hipMemPoolDestroy(hipMemPool_t handle) {
     return destroy_pool<Hip>(handle);
 }
-
 AWAKEN_EXPORT hipError_t hipMemPoolGetAttribute(hipMemPool_t handle, int attribute, void* value) {
     return pool_attribute<Hip>(handle, attribute, value);
 }
-
 AWAKEN_EXPORT hipError_t hipMemPoolSetAttribute(hipMemPool_t handle, int attribute, void* value) {
     return set_attribute_of_pool<Hip>(handle, attribute, value);
 }
-
 AWAKEN_EXPORT hipError_t hipMemPoolTrimTo(hipMemPool_t handle, std::size_t) {
     return accept_for_pool<Hip>(handle);
 }
@@ -876,8 +623,7 @@ AWAKEN_EXPORT hipError_t hipMemPoolSetAccess(hipMemPool_t handle, const void*, s
     return accept_for_pool<Hip>(handle);
 }
 
-// ---- copies and fills
-// ---------------------------------------------------------------------------------------------------
+// ---- copies and fills ----
 
 AWAKEN_EXPORT hipError_t hipMemcpy(Address destination, Address source, std::size_t bytes, int kind) {
     return copy_bytes<Hip>(destination, source, bytes, kind, nullptr, Synchrony::host);
@@ -936,14 +682,12 @@ AWAKEN_EXPORT hipError_t hipMemcpy2DAsync(Address destination, std::size_t desti
     return copy_rows<Hip>({destination, destination_pitch, source, source_pitch, width, height}, kind, stream,
                           Synchrony::stream);
 }
-
 AWAKEN_EXPORT hipError_t hipMemcpyParam2D(const Copy2DParameters* parameters) {
     return copy_2d<Hip>(parameters, nullptr, Synchrony::host);
 }
 AWAKEN_EXPORT hipError_t hipMemcpyParam2DAsync(const Copy2DParameters* parameters, hipStream_t stream) {
     return copy_2d<Hip>(parameters, stream, Synchrony::stream);
 }
-
 AWAKEN_EXPORT hipError_t hipMemset(Address address, int value, std::size_t bytes) {
     return fill_bytes<Hip>(address, 0, value, bytes, 1, nullptr, Synchrony::host);
 }
@@ -981,23 +725,19 @@ AWAKEN_EXPORT hipError_t hipMemset2DAsync(Address address, std::size_t pitch, in
     return fill_bytes<Hip>(address, pitch, value, width, height, stream, Synchrony::stream);
 }
 
-// ---- sharing
-// ------------------------------------------------------------------------------------------------------------
+// ---- sharing ----
 
 AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, Address address) {
     return export_memory<Hip>(address == 0 ? nullptr : handle, address);
 }
-
 AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(Address* address, IpcHandle handle, unsigned flags) {
     return import_memory<Hip>(address, handle, flags);
 }
-
 AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(Address address) {
     return close_memory<Hip>("hipIpcCloseMemHandle", address, generation() >= 6);
 }
 
-// ---- streams and events
-// -------------------------------------------------------------------------------------------------
+// ---- streams and events ----
 
 AWAKEN_EXPORT hipError_t hipStreamCreate(hipStream_t* stream) {
     return create_stream<Hip>(stream, 0, 0);
@@ -1008,19 +748,15 @@ AWAKEN_EXPORT hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned 
 AWAKEN_EXPORT hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned flags, int priority) {
     return create_stream<Hip>(stream, flags, priority);
 }
-
 AWAKEN_EXPORT hipError_t hipStreamDestroy(hipStream_t handle) {
     return destroy_stream<Hip>(handle);
 }
-
 AWAKEN_EXPORT hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) {
     return stream_flags<Hip>(handle, flags);
 }
-
 AWAKEN_EXPORT hipError_t hipStreamGetPriority(hipStream_t handle, int* priority) {
     return stream_priority<Hip>(handle, priority);
 }
-
 AWAKEN_EXPORT hipError_t hipStreamGetDevice(hipStream_t handle, hipDevice_t* device) {
     return stream_device<Hip>(handle, device);
 }
@@ -1040,59 +776,48 @@ AWAKEN_EXPORT hipError_t hipStreamQuery(hipStream_t handle) {
 AWAKEN_EXPORT hipError_t hipStreamQuery_spt(hipStream_t stream) {
     return hipStreamQuery(or_per_thread(stream));
 }
-
 AWAKEN_EXPORT hipError_t hipStreamSynchronize(hipStream_t handle) {
     return synchronize_stream<Hip>(handle);
 }
 AWAKEN_EXPORT hipError_t hipStreamSynchronize_spt(hipStream_t stream) {
     return hipStreamSynchronize(or_per_thread(stream));
 }
-
 AWAKEN_EXPORT hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned) {
     return wait_for_event<Hip>(handle, event);
 }
-
 AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*function)(hipStream_t, hipError_t, void*),
                                               void* argument, unsigned) {
     return add_callback<Hip>(handle, function, argument);
 }
-
 AWAKEN_EXPORT hipError_t hipLaunchHostFunc(hipStream_t handle, void (*function)(void*), void* argument) {
     return launch_host_function<Hip>(handle, function, argument);
 }
-
 AWAKEN_EXPORT hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
     return create_event<Hip>(event, flags);
 }
 AWAKEN_EXPORT hipError_t hipEventCreate(hipEvent_t* event) {
     return create_event<Hip>(event, 0);
 }
-
 AWAKEN_EXPORT hipError_t hipEventDestroy(hipEvent_t handle) {
     return destroy_event<Hip>(handle);
 }
-
 AWAKEN_EXPORT hipError_t hipEventRecord(hipEvent_t handle, hipStream_t stream_handle) {
     return record_event<Hip>(handle, stream_handle);
 }
 AWAKEN_EXPORT hipError_t hipEventRecord_spt(hipEvent_t event, hipStream_t stream) {
     return hipEventRecord(event, or_per_thread(stream));
 }
-
 AWAKEN_EXPORT hipError_t hipEventQuery(hipEvent_t handle) {
     return query_event<Hip>(handle);
 }
-
 AWAKEN_EXPORT hipError_t hipEventSynchronize(hipEvent_t handle) {
     return synchronize_event<Hip>(handle);
 }
-
 AWAKEN_EXPORT hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t end) {
     return elapsed_time<Hip>(milliseconds, start, end);
 }
 
-// ---- kernels
-// ------------------------------------------------------------------------------------------------------------
+// ---- kernels ----
 
 AWAKEN_EXPORT hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
     return load<Hip>("hipModuleLoadData", module, image);
@@ -1100,15 +825,12 @@ AWAKEN_EXPORT hipError_t hipModuleLoadData(hipModule_t* module, const void* imag
 AWAKEN_EXPORT hipError_t hipModuleLoadDataEx(hipModule_t* module, const void* image, unsigned, int*, void**) {
     return load<Hip>("hipModuleLoadData", module, image);
 }
-
 AWAKEN_EXPORT hipError_t hipModuleUnload(hipModule_t module) {
     return unload<Hip>("hipModuleUnload", module);
 }
-
 AWAKEN_EXPORT hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
     return function_of<Hip>(function, module, name);
 }
-
 AWAKEN_EXPORT hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
                                                unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                                                unsigned shared_bytes, hipStream_t handle, void** arguments,
@@ -1116,7 +838,6 @@ AWAKEN_EXPORT hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned 
     return launch<Hip>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, handle,
                        arguments, extra);
 }
-
 AWAKEN_EXPORT hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
                                                           unsigned grid_z, unsigned block_x, unsigned block_y,
                                                           unsigned block_z, unsigned shared_bytes, hipStream_t stream,
@@ -1124,16 +845,13 @@ AWAKEN_EXPORT hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function
     return launch<Hip>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
                        arguments, nullptr);
 }
-
 AWAKEN_EXPORT hipError_t hipFuncGetAttribute(int* value, int attribute, hipFunction_t function) {
     return function_attribute<Hip>(value, attribute, function);
 }
-
 AWAKEN_EXPORT hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, hipFunction_t function,
                                                                             int block_size, std::size_t) {
     return most_active_blocks<Hip>(blocks, function, block_size);
 }
-
 AWAKEN_EXPORT hipError_t hipProfilerStart() {
     return succeed<Hip>();
 }

@@ -95,7 +95,6 @@ AWAKEN_EXPORT const char* hipblasStatusToString(hipblasStatus_t status) {
 AWAKEN_EXPORT hipblasStatus_t hipblasSetStream(hipblasHandle_t handle, hipStream_t stream) {
     return number_of(blas::set_stream(handle, stream));
 }
-
 AWAKEN_EXPORT hipblasStatus_t hipblasGetStream(hipblasHandle_t handle, hipStream_t* stream) {
     return number_of(blas::get_stream(handle, stream));
 }

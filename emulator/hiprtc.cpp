@@ -32,15 +32,12 @@ AWAKEN_EXPORT hiprtcResult hiprtcCreateProgram(hiprtcProgram* program, const cha
                                                int headers, const char* const* header_texts, const char* const*) {
     return create_program(program, source, name, headers, header_texts);
 }
-
 AWAKEN_EXPORT hiprtcResult hiprtcDestroyProgram(hiprtcProgram* program) {
     return destroy_program(program);
 }
-
 AWAKEN_EXPORT hiprtcResult hiprtcCompileProgram(hiprtcProgram program, int, const char* const*) {
     return compile_program(program);
 }
-
 AWAKEN_EXPORT hiprtcResult hiprtcGetProgramLogSize(hiprtcProgram program, std::size_t* size) {
     return put_size(program, size, &RtcProgram::log);
 }

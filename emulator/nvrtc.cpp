@@ -51,15 +51,12 @@ AWAKEN_EXPORT nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* 
                                              const char* const* header_texts, const char* const*) {
     return create_program(program, source, name, headers, header_texts);
 }
-
 AWAKEN_EXPORT nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
     return destroy_program(program);
 }
-
 AWAKEN_EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
     return compile_program(program);
 }
-
 AWAKEN_EXPORT nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, std::size_t* size) {
     return put_size(program, size, &RtcProgram::log);
 }

@@ -1,11 +1,35 @@
-// Devices, contexts, and access of devices to each other.
+// Names of errors, devices, contexts, and access of devices to each other.
 #pragma once
 
 #include <cstring>
+#include <string>
+#include <unordered_map>
 
 #include "calls/entry.h"
 
 namespace awaken::emulator::calls {
+
+// ---- names of errors ----
+
+using ErrorNames = std::unordered_map<int, std::string>;
+
+/// Names of errors with a vendor's prefix, for the life of the process.
+[[nodiscard]] inline ErrorNames* names_of_errors(const std::string& prefix, const char* (*name_of)(Error) noexcept) {
+    auto* const made = new ErrorNames;
+    for (int number = 0; number < 1000; ++number) {
+        if (const char* name = name_of(static_cast<Error>(number))) {
+            made->emplace(number, prefix + name);
+        }
+    }
+    return made;
+}
+
+[[nodiscard]] inline const char* name_in(const ErrorNames& names, int error, const char* otherwise) {
+    const auto at = names.find(error);
+    return at == names.end() ? otherwise : at->second.c_str();
+}
+
+// ---- devices ----
 
 template <FrontEnd Api>
 int device_count(int* count) {

@@ -1,9 +1,6 @@
 // Calls that the two run-time libraries (CUDA's and HIP's) have, and the driver has not, or in another form.
 #pragma once
 
-#include <string>
-#include <unordered_map>
-
 #include "calls/copies.h"
 #include "calls/devices.h"
 #include "calls/memory.h"
@@ -19,26 +16,6 @@ concept Runtime = FrontEnd<Api> && requires {
     // Of rows in memory.
     { Api::pitch_alignment } -> std::convertible_to<std::size_t>;
 };
-
-// ---- errors ----
-
-using ErrorNames = std::unordered_map<int, std::string>;
-
-/// Names of errors with a vendor's prefix, for the life of the process.
-[[nodiscard]] inline ErrorNames* names_of_errors(const std::string& prefix) {
-    auto* const made = new ErrorNames;
-    for (int number = 0; number < 1000; ++number) {
-        if (const char* name = camel_name(static_cast<Error>(number))) {
-            made->emplace(number, prefix + name);
-        }
-    }
-    return made;
-}
-
-[[nodiscard]] inline const char* name_in(const ErrorNames& names, int error, const char* otherwise) {
-    const auto at = names.find(error);
-    return at == names.end() ? otherwise : at->second.c_str();
-}
 
 inline int last_error() {
     return static_cast<int>(std::exchange(thread_state().last_error, Error::success));
