@@ -8,24 +8,12 @@ using hiprtcResult = int;
 using hiprtcProgram = void*;
 
 AWAKEN_EXPORT const char* hiprtcGetErrorString(hiprtcResult result) {
-    static const auto* const texts = [] {
-        auto* made = new std::map<int, std::string>;
-        for (int number = 0; number <= 11; ++number) {
-            made->emplace(number, "HIPRTC_" + std::string(text_of(static_cast<RtcResult>(number))));
-        }
-        return made;
-    }();
-    const auto at = texts->find(result);
-    return at == texts->end() ? "Invalid HIPRTC error code" : at->second.c_str();
+    static const std::vector<std::string>* const names = names_of_results("HIPRTC_");
+    return name_in(*names, result, "Invalid HIPRTC error code");
 }
 
 AWAKEN_EXPORT hiprtcResult hiprtcVersion(int* major, int* minor) {
-    if (!major || !minor) {
-        return static_cast<hiprtcResult>(RtcResult::invalid_input);
-    }
-    *major = 9;
-    *minor = 0;
-    return 0;
+    return put_version(9, 0, major, minor);
 }
 
 AWAKEN_EXPORT hiprtcResult hiprtcCreateProgram(hiprtcProgram* program, const char* source, const char* name,

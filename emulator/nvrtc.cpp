@@ -11,24 +11,12 @@ using nvrtcResult = int;
 using nvrtcProgram = void*;
 
 AWAKEN_EXPORT const char* nvrtcGetErrorString(nvrtcResult result) {
-    static const auto* const texts = [] {
-        auto* made = new std::map<int, std::string>;
-        for (int number = 0; number <= 11; ++number) {
-            made->emplace(number, "NVRTC_" + std::string(text_of(static_cast<RtcResult>(number))));
-        }
-        return made;
-    }();
-    const auto at = texts->find(result);
-    return at == texts->end() ? "NVRTC_ERROR unknown" : at->second.c_str();
+    static const std::vector<std::string>* const names = names_of_results("NVRTC_");
+    return name_in(*names, result, "NVRTC_ERROR unknown");
 }
 
 AWAKEN_EXPORT nvrtcResult nvrtcVersion(int* major, int* minor) {
-    if (!major || !minor) {
-        return static_cast<nvrtcResult>(RtcResult::invalid_input);
-    }
-    *major = AWAKEN_NVRTC_VERSION;
-    *minor = AWAKEN_NVRTC_VERSION == 12 ? 9 : 0;
-    return 0;
+    return put_version(AWAKEN_NVRTC_VERSION, AWAKEN_NVRTC_VERSION == 12 ? 9 : 0, major, minor);
 }
 
 AWAKEN_EXPORT nvrtcResult nvrtcGetNumSupportedArchs(int* count) {
