@@ -104,7 +104,14 @@ CUresult fill_now(const FillRequest& request) noexcept {
     return in_default_stream([&](Context& context) { return fill(context, request, context.legacy, Synchrony::host); });
 }
 
+using Api = Driver;
+
 }  // namespace
+
+#define AWAKEN_CALL(name) cu##name
+#include "calls/common_calls.h"
+#include "calls/cuda_calls.h"
+#include "calls/driver_calls.h"
 
 // ---- the driver ----
 
@@ -154,35 +161,11 @@ AWAKEN_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
 AWAKEN_EXPORT CUresult cuDeviceGetCount(int* count) {
     return device_count<Driver>(count);
 }
-AWAKEN_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-    return device_of<Driver>(device, ordinal);
-}
-AWAKEN_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
-    return device_name<Driver>(name, length, device);
-}
-AWAKEN_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
-    return device_uuid<Driver>(uuid, device);
-}
 AWAKEN_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
     return device_uuid<Driver>(uuid, device);
 }
 AWAKEN_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
     return device_memory<Driver>(bytes, device);
-}
-AWAKEN_EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
-    return device_attribute<Driver>(value, attribute, device);
-}
-AWAKEN_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
-    return compute_capability<Driver>(major, minor, device);
-}
-AWAKEN_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
-    return device_bus_id<Driver>(text, length, device);
-}
-AWAKEN_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
-    return device_at_bus_id<Driver>(device, text);
-}
-AWAKEN_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-    return can_access<Driver>(can, device, peer);
 }
 
 AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevice device, CUdevice peer) {
@@ -199,21 +182,7 @@ AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevi
     });
 }
 
-AWAKEN_EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
-    return default_pool<Driver>(pool, device);
-}
-AWAKEN_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
-    return current_pool<Driver>(pool, device);
-}
-AWAKEN_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
-    return set_current_pool<Driver>(device, handle);
-}
-
 // ---- contexts ----
-
-AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-    return retain_primary_context<Driver>(context, device);
-}
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return on_device<Driver>(
@@ -294,15 +263,6 @@ AWAKEN_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle) {
 AWAKEN_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* popped) {
     return pop_context<Driver>(popped);
 }
-AWAKEN_EXPORT CUresult cuCtxSetCurrent(CUcontext handle) {
-    return set_context<Driver>(handle);
-}
-AWAKEN_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
-    return current_context<Driver>(context);
-}
-AWAKEN_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
-    return context_device<Driver>(device);
-}
 AWAKEN_EXPORT CUresult cuCtxGetFlags(unsigned* flags) {
     return context_flags<Driver>(flags);
 }
@@ -325,9 +285,6 @@ AWAKEN_EXPORT CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
     return call<Driver>([&] { return put(version, 3020); });
 }
 
-AWAKEN_EXPORT CUresult cuCtxSynchronize() {
-    return synchronize_context<Driver>();
-}
 AWAKEN_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     return stream_priorities<Driver>(least, greatest);
 }
@@ -419,18 +376,9 @@ AWAKEN_EXPORT CUresult cuMemHostRegister_v2(Address address, std::size_t bytes, 
 AWAKEN_EXPORT CUresult cuMemHostUnregister(Address address) {
     return unregister_memory<Driver>("cuMemHostUnregister", address);
 }
-
-/// Managed memory does not migrate here; the order of the stream is kept.
-AWAKEN_EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t, CUdevice, CUstream handle) {
-    return prefetch<Driver>(address, handle);
-}
 AWAKEN_EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t, MemoryLocation, unsigned,
                                              CUstream handle) {
     return prefetch<Driver>(address, handle);
-}
-
-AWAKEN_EXPORT CUresult cuMemAdvise(CUdeviceptr address, std::size_t, int, CUdevice) {
-    return advise<Driver>(address);
 }
 AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t, int, MemoryLocation) {
     return advise<Driver>(address);
@@ -665,26 +613,7 @@ AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, 
 AWAKEN_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return free_memory_in_order<Driver>(address, handle);
 }
-AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const PoolProperties* properties) {
-    return create_pool<Driver>(handle, properties);
-}
-AWAKEN_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle) {
-    return destroy_pool<Driver>(handle);
-}
-AWAKEN_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void* value) {
-    return pool_attribute<Driver>(handle, attribute, value);
-}
-AWAKEN_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void* value) {
-    return set_attribute_of_pool<Driver>(handle, attribute, value);
-}
-AWAKEN_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t) {
-    return accept_for_pool<Driver>(handle);
-}
 
-/// All devices reach all pools; the answer to the query says so.
-AWAKEN_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool handle, const void*, std::size_t) {
-    return accept_for_pool<Driver>(handle);
-}
 AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, MemoryLocation*) {
     return on_pool<Driver>(handle, [&](const Pool&) { return put(flags, 3); });
 }
@@ -808,15 +737,6 @@ AWAKEN_EXPORT CUresult cuMemsetD2D32_v2(CUdeviceptr address, std::size_t pitch, 
                                         std::size_t height) {
     return fill_now({address, pitch, value, 4, width, height});
 }
-AWAKEN_EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, std::size_t count, CUstream stream) {
-    return fill_rows<Driver>(elements(address, 1, value, count), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, std::size_t count, CUstream stream) {
-    return fill_rows<Driver>(elements(address, 2, value, count), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, std::size_t count, CUstream stream) {
-    return fill_rows<Driver>(elements(address, 4, value, count), stream, Synchrony::stream);
-}
 AWAKEN_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
                                          std::size_t height, CUstream stream) {
     return fill_rows<Driver>({address, pitch, value, 1, width, height}, stream, Synchrony::stream);
@@ -824,29 +744,14 @@ AWAKEN_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch,
 
 // ---- pointers ----
 
-AWAKEN_EXPORT CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr address) {
-    return pointer_attribute<Driver>(data, attribute, address);
-}
 AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attributes, void** data, CUdeviceptr address) {
     return pointer_attributes<Driver>(count, attributes, data, address);
-}
-AWAKEN_EXPORT CUresult cuPointerSetAttribute(const void* value, int attribute, CUdeviceptr address) {
-    return set_pointer_attribute<Driver>(value, attribute, address);
 }
 
 // ---- sharing ----
 
-AWAKEN_EXPORT CUresult cuIpcGetMemHandle(IpcHandle* handle, CUdeviceptr address) {
-    return export_memory<Driver>(handle, address);
-}
 AWAKEN_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
     return import_memory<Driver>(address, handle, flags);
-}
-AWAKEN_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
-    return import_memory<Driver>(address, handle, flags);
-}
-AWAKEN_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-    return close_memory<Driver>("cuIpcCloseMemHandle", address);
 }
 
 // ---- streams and events ----
@@ -854,25 +759,12 @@ AWAKEN_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
 AWAKEN_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
     return create_stream<Driver>(stream, flags, 0);
 }
-AWAKEN_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
-    return create_stream<Driver>(stream, flags, priority);
-}
 AWAKEN_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
     return destroy_stream<Driver>(handle);
-}
-AWAKEN_EXPORT CUresult cuStreamGetPriority(CUstream handle, int* priority) {
-    return stream_priority<Driver>(handle, priority);
-}
-AWAKEN_EXPORT CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
-    return stream_flags<Driver>(handle, flags);
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
     return on_stream<Driver>(handle, [&](const auto& stream) { return put(context, &stream->context()); });
-}
-
-AWAKEN_EXPORT CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
-    return stream_device<Driver>(handle, device);
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
@@ -882,51 +774,14 @@ AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
 AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
     return begin_stream_capture<Driver>(handle, mode);
 }
-AWAKEN_EXPORT CUresult cuStreamEndCapture(CUstream handle, void** graph) {
-    return end_stream_capture<Driver>(handle, graph);
-}
-AWAKEN_EXPORT CUresult cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-    return instantiate<Driver>(executable, graph);
-}
-AWAKEN_EXPORT CUresult cuGraphLaunch(void* executable, CUstream handle) {
-    return launch_executable<Driver>(executable, handle);
-}
-AWAKEN_EXPORT CUresult cuGraphExecDestroy(void* executable) {
-    return destroy_executable<Driver>(executable);
-}
-AWAKEN_EXPORT CUresult cuGraphDestroy(void* graph) {
-    return destroy_graph<Driver>(graph);
-}
-AWAKEN_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int* status) {
-    return is_stream_capturing<Driver>(handle, status);
-}
 AWAKEN_EXPORT CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
     return static_cast<CUresult>(exchange_mode(mode));
-}
-AWAKEN_EXPORT CUresult cuStreamQuery(CUstream handle) {
-    return query_stream<Driver>(handle);
-}
-AWAKEN_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
-    return synchronize_stream<Driver>(handle);
-}
-AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
-    return wait_for_event<Driver>(handle, event);
-}
-AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* argument) {
-    return launch_host_function<Driver>(handle, function, argument);
-}
-AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, void*), void* argument,
-                                           unsigned) {
-    return add_callback<Driver>(handle, function, argument);
 }
 AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
     return create_event<Driver>(event, flags);
 }
 AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
     return destroy_event<Driver>(handle);
-}
-AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
-    return record_event<Driver>(handle, stream_handle);
 }
 AWAKEN_EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned) {
     return cuEventRecord(handle, stream);
@@ -951,36 +806,11 @@ AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle
     });
 }
 
-AWAKEN_EXPORT CUresult cuEventQuery(CUevent handle) {
-    return query_event<Driver>(handle);
-}
-AWAKEN_EXPORT CUresult cuEventSynchronize(CUevent handle) {
-    return synchronize_event<Driver>(handle);
-}
-AWAKEN_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
-    return elapsed_time<Driver>(milliseconds, start, end);
-}
 AWAKEN_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
     return cuEventElapsedTime(milliseconds, start, end);
 }
 
 // ---- kernels ----
-
-AWAKEN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-    return load<Driver>("cuModuleLoadData", module, image);
-}
-AWAKEN_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, int*, void**) {
-    return load<Driver>("cuModuleLoadDataEx", module, image);
-}
-AWAKEN_EXPORT CUresult cuModuleUnload(CUmodule module) {
-    return unload<Driver>("cuModuleUnload", module);
-}
-AWAKEN_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    return function_of<Driver>(function, module, name);
-}
-AWAKEN_EXPORT CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
-    return function_attribute<Driver>(value, attribute, function);
-}
 
 AWAKEN_EXPORT CUresult cuFuncSetAttribute(CUfunction function, int, int) {
     return call<Driver>([&] { return core().functions.find(function) ? Error::success : Error::invalid_handle; });
@@ -1063,10 +893,4 @@ AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, 
 
 AWAKEN_EXPORT CUresult cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags) {
     return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
-}
-AWAKEN_EXPORT CUresult cuProfilerStart() {
-    return succeed<Driver>();
-}
-AWAKEN_EXPORT CUresult cuProfilerStop() {
-    return succeed<Driver>();
 }

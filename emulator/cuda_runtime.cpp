@@ -153,24 +153,20 @@ Error put_properties(const Device& device, void* properties) {
     return Error::success;
 }
 
+using Api = Cudart;
+
 }  // namespace
 
-// ---- errors and versions ----
+#define AWAKEN_CALL(name) cuda##name
+#include "calls/common_calls.h"
+#include "calls/cuda_calls.h"
+#include "calls/runtime_calls.h"
 
-AWAKEN_EXPORT const char* cudaGetErrorString(cudaError_t error) {
-    return description(static_cast<Error>(error));
-}
+// ---- errors and versions ----
 
 AWAKEN_EXPORT const char* cudaGetErrorName(cudaError_t error) {
     static const ErrorNames* const names = names_of_errors("cuda", camel_name);
     return name_in(*names, error, "unrecognized error code");
-}
-
-AWAKEN_EXPORT cudaError_t cudaGetLastError() {
-    return last_error();
-}
-AWAKEN_EXPORT cudaError_t cudaPeekAtLastError() {
-    return static_cast<cudaError_t>(thread_state().last_error);
 }
 
 AWAKEN_EXPORT cudaError_t cudaRuntimeGetVersion(int* version) {
@@ -192,16 +188,6 @@ AWAKEN_EXPORT cudaError_t cudaDriverGetVersion(int* version) {
 
 // ---- devices ----
 
-AWAKEN_EXPORT cudaError_t cudaGetDeviceCount(int* count) {
-    return count_devices<Cudart>(count);
-}
-AWAKEN_EXPORT cudaError_t cudaSetDevice(int device) {
-    return set_device<Cudart>(device);
-}
-AWAKEN_EXPORT cudaError_t cudaGetDevice(int* device) {
-    return current_device<Cudart>(device);
-}
-
 AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
     return on_device<Cudart>(device, [&](Device&) {
         if (!core().primary(device).alive) {
@@ -211,19 +197,6 @@ AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
     });
 }
 
-AWAKEN_EXPORT cudaError_t cudaSetDeviceFlags(unsigned flags) {
-    return set_context_flags<Cudart>(flags);
-}
-AWAKEN_EXPORT cudaError_t cudaGetDeviceFlags(unsigned* flags) {
-    return context_flags<Cudart>(flags);
-}
-AWAKEN_EXPORT cudaError_t cudaDeviceSynchronize() {
-    return synchronize_context<Cudart>();
-}
-AWAKEN_EXPORT cudaError_t cudaDeviceReset() {
-    return reset_device<Cudart>();
-}
-
 AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties_v2(void* properties, int device) {
     return on_device<Cudart>(device, [&](Device& found) { return put_properties(found, properties); });
 }
@@ -231,66 +204,18 @@ AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties(void* properties, int device) 
     return cudaGetDeviceProperties_v2(properties, device);
 }
 
-AWAKEN_EXPORT cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
-    return device_attribute<Cudart>(value, attribute, device);
-}
-AWAKEN_EXPORT cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-    return device_bus_id<Cudart>(text, length, device);
-}
 /// No text is an address that no device has.
 AWAKEN_EXPORT cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
     return device_at_bus_id<Cudart>(device, text ? text : "");
 }
-AWAKEN_EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-    return stream_priorities<Cudart>(least, greatest);
-}
-AWAKEN_EXPORT cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-    return can_access<Cudart>(can, device, peer);
-}
-AWAKEN_EXPORT cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-    return enable_access<Cudart>(peer, flags);
-}
-AWAKEN_EXPORT cudaError_t cudaDeviceDisablePeerAccess(int peer) {
-    return disable_access<Cudart>(peer);
-}
 
 // ---- memory ----
 
-AWAKEN_EXPORT cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
-    return memory_info<Cudart>(free_bytes, total);
-}
-AWAKEN_EXPORT cudaError_t cudaMalloc(Address* address, std::size_t bytes) {
-    return allocate_memory<Cudart>(address, bytes);
-}
-AWAKEN_EXPORT cudaError_t cudaMallocPitch(Address* address, std::size_t* pitch, std::size_t width, std::size_t height) {
-    return allocate_rows<Cudart>(address, pitch, width, height);
-}
 AWAKEN_EXPORT cudaError_t cudaFree(Address address) {
     return free_memory<Cudart>("cudaFree", address);
 }
-AWAKEN_EXPORT cudaError_t cudaHostAlloc(Address* address, std::size_t bytes, unsigned flags) {
-    return allocate_pinned<Cudart>(address, bytes, flags);
-}
-AWAKEN_EXPORT cudaError_t cudaMallocHost(Address* address, std::size_t bytes) {
-    return allocate_pinned<Cudart>(address, bytes, 0);
-}
 AWAKEN_EXPORT cudaError_t cudaFreeHost(Address address) {
     return free_pinned_memory<Cudart>("cudaFreeHost", address);
-}
-AWAKEN_EXPORT cudaError_t cudaHostGetDevicePointer(Address* device, Address host, unsigned) {
-    return device_address<Cudart>(device, host, 0);
-}
-AWAKEN_EXPORT cudaError_t cudaHostGetFlags(unsigned* flags, Address host) {
-    return host_memory_flags<Cudart>(flags, host);
-}
-AWAKEN_EXPORT cudaError_t cudaHostRegister(Address address, std::size_t bytes, unsigned flags) {
-    return register_memory<Cudart>(address, bytes, flags);
-}
-AWAKEN_EXPORT cudaError_t cudaHostUnregister(Address address) {
-    return unregister_memory<Cudart>("cudaHostUnregister", address);
-}
-AWAKEN_EXPORT cudaError_t cudaMallocManaged(Address* address, std::size_t bytes, unsigned flags) {
-    return allocate_managed<Cudart>(address, bytes, flags);
 }
 
 #if AWAKEN_CUDART_VERSION >= 13
@@ -338,158 +263,26 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
     });
 }
 
-// ---- pools ----
-
-AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(Address* address, std::size_t bytes, cudaMemPool_t handle,
-                                                  cudaStream_t stream) {
-    return allocate_from<Cudart>(handle, address, bytes, stream);
-}
-AWAKEN_EXPORT cudaError_t cudaMallocAsync(Address* address, std::size_t bytes, cudaStream_t handle) {
-    return allocate_in_order<Cudart>(address, bytes, handle);
-}
-AWAKEN_EXPORT cudaError_t cudaFreeAsync(Address address, cudaStream_t handle) {
-    return free_memory_in_order<Cudart>(address, handle);
-}
-AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
-    return default_pool<Cudart>(pool, device);
-}
-AWAKEN_EXPORT cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
-    return current_pool<Cudart>(pool, device);
-}
-AWAKEN_EXPORT cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle) {
-    return set_current_pool<Cudart>(device, handle);
-}
-AWAKEN_EXPORT cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const PoolProperties* properties) {
-    return create_pool<Cudart>(handle, properties);
-}
-AWAKEN_EXPORT cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
-    return destroy_pool<Cudart>(handle);
-}
-AWAKEN_EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, int attribute, void* value) {
-    return pool_attribute<Cudart>(handle, attribute, value);
-}
-AWAKEN_EXPORT cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, int attribute, void* value) {
-    return set_attribute_of_pool<Cudart>(handle, attribute, value);
-}
-AWAKEN_EXPORT cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, std::size_t) {
-    return accept_for_pool<Cudart>(handle);
-}
-AWAKEN_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const void*, std::size_t) {
-    return accept_for_pool<Cudart>(handle);
-}
-
 // ---- copies and fills ----
 
-AWAKEN_EXPORT cudaError_t cudaMemcpy(Address destination, Address source, std::size_t bytes, int kind) {
-    return copy_bytes<Cudart>(destination, source, bytes, kind, nullptr, Synchrony::host);
-}
 AWAKEN_EXPORT cudaError_t cudaMemcpy_ptds(Address destination, Address source, std::size_t bytes, int kind) {
     return copy_bytes<Cudart>(destination, source, bytes, kind, kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpyAsync(Address destination, Address source, std::size_t bytes, int kind,
-                                          cudaStream_t stream) {
-    return copy_bytes<Cudart>(destination, source, bytes, kind, stream, Synchrony::stream);
 }
 AWAKEN_EXPORT cudaError_t cudaMemcpyAsync_ptsz(Address destination, Address source, std::size_t bytes, int kind,
                                                cudaStream_t stream) {
     return copy_bytes<Cudart>(destination, source, bytes, kind, or_per_thread(stream), Synchrony::stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemcpyPeer(Address destination, int, Address source, int, std::size_t bytes) {
-    return copy_bytes<Cudart>(destination, source, bytes, kDefault, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpyPeerAsync(Address destination, int, Address source, int, std::size_t bytes,
-                                              cudaStream_t stream) {
-    return copy_bytes<Cudart>(destination, source, bytes, kDefault, stream, Synchrony::stream);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpy2D(Address destination, std::size_t destination_pitch, Address source,
-                                       std::size_t source_pitch, std::size_t width, std::size_t height, int kind) {
-    return copy_rows<Cudart>({destination, destination_pitch, source, source_pitch, width, height}, kind, nullptr,
-                             Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpy2DAsync(Address destination, std::size_t destination_pitch, Address source,
-                                            std::size_t source_pitch, std::size_t width, std::size_t height, int kind,
-                                            cudaStream_t stream) {
-    return copy_rows<Cudart>({destination, destination_pitch, source, source_pitch, width, height}, kind, stream,
-                             Synchrony::stream);
-}
-AWAKEN_EXPORT cudaError_t cudaMemset(Address address, int value, std::size_t bytes) {
-    return fill_bytes<Cudart>(address, 0, value, bytes, 1, nullptr, Synchrony::host);
-}
 AWAKEN_EXPORT cudaError_t cudaMemset_ptds(Address address, int value, std::size_t bytes) {
     return fill_bytes<Cudart>(address, 0, value, bytes, 1, kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemsetAsync(Address address, int value, std::size_t bytes, cudaStream_t stream) {
-    return fill_bytes<Cudart>(address, 0, value, bytes, 1, stream, Synchrony::stream);
 }
 AWAKEN_EXPORT cudaError_t cudaMemsetAsync_ptsz(Address address, int value, std::size_t bytes, cudaStream_t stream) {
     return fill_bytes<Cudart>(address, 0, value, bytes, 1, or_per_thread(stream), Synchrony::stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemset2D(Address address, std::size_t pitch, int value, std::size_t width,
-                                       std::size_t height) {
-    return fill_bytes<Cudart>(address, pitch, value, width, height, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemset2DAsync(Address address, std::size_t pitch, int value, std::size_t width,
-                                            std::size_t height, cudaStream_t stream) {
-    return fill_bytes<Cudart>(address, pitch, value, width, height, stream, Synchrony::stream);
-}
-
-// ---- sharing ----
-
-AWAKEN_EXPORT cudaError_t cudaIpcGetMemHandle(IpcHandle* handle, Address address) {
-    return export_memory<Cudart>(handle, address);
-}
-AWAKEN_EXPORT cudaError_t cudaIpcOpenMemHandle(Address* address, IpcHandle handle, unsigned flags) {
-    return import_memory<Cudart>(address, handle, flags);
-}
-AWAKEN_EXPORT cudaError_t cudaIpcCloseMemHandle(Address address) {
-    return close_memory<Cudart>("cudaIpcCloseMemHandle", address);
-}
 
 // ---- streams and events ----
 
-AWAKEN_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
-    return create_stream<Cudart>(stream, flags, priority);
-}
-AWAKEN_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-    return create_stream<Cudart>(stream, flags, 0);
-}
-AWAKEN_EXPORT cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-    return create_stream<Cudart>(stream, 0, 0);
-}
-AWAKEN_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
-    return destroy_stream<Cudart>(handle);
-}
-AWAKEN_EXPORT cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
-    return stream_flags<Cudart>(handle, flags);
-}
-AWAKEN_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
-    return stream_priority<Cudart>(handle, priority);
-}
-AWAKEN_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, int* status) {
-    return is_stream_capturing<Cudart>(handle, status);
-}
 AWAKEN_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, int mode) {
     return begin_stream_capture<Cudart>(handle, mode);
-}
-AWAKEN_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, void** graph) {
-    return end_stream_capture<Cudart>(handle, graph);
-}
-
-AWAKEN_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
-    return call<Cudart>([&] { return exchange_mode(mode); });
-}
-
-AWAKEN_EXPORT cudaError_t cudaGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-    return instantiate<Cudart>(executable, graph);
-}
-AWAKEN_EXPORT cudaError_t cudaGraphLaunch(void* executable, cudaStream_t handle) {
-    return launch_executable<Cudart>(executable, handle);
-}
-AWAKEN_EXPORT cudaError_t cudaGraphExecDestroy(void* executable) {
-    return destroy_executable<Cudart>(executable);
-}
-AWAKEN_EXPORT cudaError_t cudaGraphDestroy(void* graph) {
-    return destroy_graph<Cudart>(graph);
 }
 
 /// Since CUDA 12 its parameters are those of the form with flags.
@@ -497,55 +290,12 @@ AWAKEN_EXPORT cudaError_t cudaGraphInstantiate(void** executable, void* graph, u
     return instantiate<Cudart>(executable, graph);
 }
 
-AWAKEN_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
-    return query_stream<Cudart>(handle);
-}
 AWAKEN_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
     return cudaStreamQuery(or_per_thread(stream));
-}
-AWAKEN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-    return synchronize_stream<Cudart>(handle);
 }
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
     return cudaStreamSynchronize(or_per_thread(stream));
 }
-AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-    return wait_for_event<Cudart>(handle, event);
-}
-AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* argument) {
-    return launch_host_function<Cudart>(handle, function, argument);
-}
-AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*function)(cudaStream_t, cudaError_t, void*),
-                                                void* argument, unsigned) {
-    return add_callback<Cudart>(handle, function, argument);
-}
-AWAKEN_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-    return create_event<Cudart>(event, flags);
-}
-AWAKEN_EXPORT cudaError_t cudaEventCreate(cudaEvent_t* event) {
-    return create_event<Cudart>(event, 0);
-}
-AWAKEN_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
-    return destroy_event<Cudart>(handle);
-}
-AWAKEN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
-    return record_event<Cudart>(handle, stream_handle);
-}
 AWAKEN_EXPORT cudaError_t cudaEventRecord_ptsz(cudaEvent_t event, cudaStream_t stream) {
     return cudaEventRecord(event, or_per_thread(stream));
-}
-AWAKEN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle) {
-    return query_event<Cudart>(handle);
-}
-AWAKEN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
-    return synchronize_event<Cudart>(handle);
-}
-AWAKEN_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-    return elapsed_time<Cudart>(milliseconds, start, end);
-}
-AWAKEN_EXPORT cudaError_t cudaProfilerStart() {
-    return succeed<Cudart>();
-}
-AWAKEN_EXPORT cudaError_t cudaProfilerStop() {
-    return succeed<Cudart>();
 }

@@ -279,13 +279,16 @@ Error put_attributes(hipPointerAttribute_t* attributes, Address address) {
     return Error::success;
 }
 
+using Api = Hip;
+
 }  // namespace
 
-// ---- errors and versions ----
+#define AWAKEN_CALL(name) hip##name
+#include "calls/common_calls.h"
+#include "calls/driver_calls.h"
+#include "calls/runtime_calls.h"
 
-AWAKEN_EXPORT const char* hipGetErrorString(hipError_t error) {
-    return description(static_cast<Error>(error));
-}
+// ---- errors and versions ----
 
 AWAKEN_EXPORT const char* hipGetErrorName(hipError_t error) {
     static const auto* const names = [] {
@@ -303,13 +306,6 @@ AWAKEN_EXPORT const char* hipGetErrorName(hipError_t error) {
         return made;
     }();
     return name_in(*names, error, "hipErrorUnknown");
-}
-
-AWAKEN_EXPORT hipError_t hipGetLastError() {
-    return last_error();
-}
-AWAKEN_EXPORT hipError_t hipPeekAtLastError() {
-    return static_cast<hipError_t>(thread_state().last_error);
 }
 
 #if AWAKEN_HIP_GENERATION >= 6
@@ -334,31 +330,6 @@ AWAKEN_EXPORT hipError_t hipDriverGetVersion(int* version) {
 }
 
 // ---- devices ----
-
-AWAKEN_EXPORT hipError_t hipGetDeviceCount(int* count) {
-    return count_devices<Hip>(count);
-}
-AWAKEN_EXPORT hipError_t hipSetDevice(int device) {
-    return set_device<Hip>(device);
-}
-AWAKEN_EXPORT hipError_t hipGetDevice(int* device) {
-    return current_device<Hip>(device);
-}
-AWAKEN_EXPORT hipError_t hipDeviceGet(hipDevice_t* device, int ordinal) {
-    return device_of<Hip>(device, ordinal);
-}
-AWAKEN_EXPORT hipError_t hipSetDeviceFlags(unsigned flags) {
-    return set_context_flags<Hip>(flags);
-}
-AWAKEN_EXPORT hipError_t hipGetDeviceFlags(unsigned* flags) {
-    return context_flags<Hip>(flags);
-}
-AWAKEN_EXPORT hipError_t hipDeviceSynchronize() {
-    return synchronize_context<Hip>();
-}
-AWAKEN_EXPORT hipError_t hipDeviceReset() {
-    return reset_device<Hip>();
-}
 
 AWAKEN_EXPORT hipError_t hipGetDeviceProperties(void* properties, int device) {
     return on_device<Hip>(device, [&](Device& found) { return put_properties(found, kOldLayout, properties); });
@@ -391,38 +362,8 @@ AWAKEN_EXPORT hipError_t hipChooseDeviceR0600(int* device, const void* wish) {
 }
 #endif
 
-AWAKEN_EXPORT hipError_t hipDeviceGetAttribute(int* value, int attribute, int device) {
-    return device_attribute<Hip>(value, attribute, device);
-}
-AWAKEN_EXPORT hipError_t hipDeviceGetName(char* name, int length, hipDevice_t device) {
-    return device_name<Hip>(name, length, device);
-}
-AWAKEN_EXPORT hipError_t hipDeviceGetUuid(void* uuid, hipDevice_t device) {
-    return device_uuid<Hip>(uuid, device);
-}
 AWAKEN_EXPORT hipError_t hipDeviceTotalMem(std::size_t* bytes, hipDevice_t device) {
     return device_memory<Hip>(bytes, device);
-}
-AWAKEN_EXPORT hipError_t hipDeviceComputeCapability(int* major, int* minor, hipDevice_t device) {
-    return compute_capability<Hip>(major, minor, device);
-}
-AWAKEN_EXPORT hipError_t hipDeviceGetPCIBusId(char* text, int length, int device) {
-    return device_bus_id<Hip>(text, length, device);
-}
-AWAKEN_EXPORT hipError_t hipDeviceGetByPCIBusId(int* device, const char* text) {
-    return device_at_bus_id<Hip>(device, text);
-}
-AWAKEN_EXPORT hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
-    return stream_priorities<Hip>(least, greatest);
-}
-AWAKEN_EXPORT hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
-    return can_access<Hip>(can, device, peer);
-}
-AWAKEN_EXPORT hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
-    return enable_access<Hip>(peer, flags);
-}
-AWAKEN_EXPORT hipError_t hipDeviceDisablePeerAccess(int peer) {
-    return disable_access<Hip>(peer);
 }
 
 AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std::uint32_t* type, std::uint32_t* hops) {
@@ -438,10 +379,6 @@ AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std:
 }
 
 // ---- contexts (deprecated by HIP; each device has one) ----
-
-AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxRetain(hipCtx_t* context, hipDevice_t device) {
-    return retain_primary_context<Hip>(context, device);
-}
 
 /// A device's context lives as long as the process.
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxRelease(hipDevice_t device) {
@@ -461,47 +398,20 @@ AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigne
     });
 }
 
-AWAKEN_EXPORT hipError_t hipCtxGetCurrent(hipCtx_t* context) {
-    return current_context<Hip>(context);
-}
-AWAKEN_EXPORT hipError_t hipCtxSetCurrent(hipCtx_t handle) {
-    return set_context<Hip>(handle);
-}
 AWAKEN_EXPORT hipError_t hipCtxPushCurrent(hipCtx_t handle) {
     return push_context<Hip>(handle);
 }
 AWAKEN_EXPORT hipError_t hipCtxPopCurrent(hipCtx_t* popped) {
     return pop_context<Hip>(popped);
 }
-AWAKEN_EXPORT hipError_t hipCtxGetDevice(hipDevice_t* device) {
-    return context_device<Hip>(device);
-}
-AWAKEN_EXPORT hipError_t hipCtxSynchronize() {
-    return synchronize_context<Hip>();
-}
 
 // ---- memory ----
 
-AWAKEN_EXPORT hipError_t hipMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
-    return memory_info<Hip>(free_bytes, total);
-}
-AWAKEN_EXPORT hipError_t hipMalloc(Address* address, std::size_t bytes) {
-    return allocate_memory<Hip>(address, bytes);
-}
 AWAKEN_EXPORT hipError_t hipExtMallocWithFlags(Address* address, std::size_t bytes, unsigned) {
     return allocate_memory<Hip>(address, bytes);
 }
-AWAKEN_EXPORT hipError_t hipMallocPitch(Address* address, std::size_t* pitch, std::size_t width, std::size_t height) {
-    return allocate_rows<Hip>(address, pitch, width, height);
-}
 AWAKEN_EXPORT hipError_t hipHostMalloc(Address* address, std::size_t bytes, unsigned flags) {
     return allocate_pinned<Hip>(address, bytes, flags);
-}
-AWAKEN_EXPORT hipError_t hipHostAlloc(Address* address, std::size_t bytes, unsigned flags) {
-    return allocate_pinned<Hip>(address, bytes, flags);
-}
-AWAKEN_EXPORT hipError_t hipMallocHost(Address* address, std::size_t bytes) {
-    return allocate_pinned<Hip>(address, bytes, 0);
 }
 AWAKEN_EXPORT hipError_t hipMemAllocHost(Address* address, std::size_t bytes) {
     return allocate_pinned<Hip>(address, bytes, 0);
@@ -520,28 +430,6 @@ AWAKEN_EXPORT hipError_t hipFree(Address address) {
         return allocation && allocation->kind == MemoryKind::pinned ? free_pinned("hipFree", address)
                                                                     : free_device("hipFree", address);
     });
-}
-
-AWAKEN_EXPORT hipError_t hipHostGetDevicePointer(Address* device, Address host, unsigned) {
-    return device_address<Hip>(device, host, 0);
-}
-AWAKEN_EXPORT hipError_t hipHostGetFlags(unsigned* flags, Address host) {
-    return host_memory_flags<Hip>(flags, host);
-}
-AWAKEN_EXPORT hipError_t hipHostRegister(Address address, std::size_t bytes, unsigned flags) {
-    return register_memory<Hip>(address, bytes, flags);
-}
-AWAKEN_EXPORT hipError_t hipHostUnregister(Address address) {
-    return unregister_memory<Hip>("hipHostUnregister", address);
-}
-AWAKEN_EXPORT hipError_t hipMallocManaged(Address* address, std::size_t bytes, unsigned flags) {
-    return allocate_managed<Hip>(address, bytes, flags);
-}
-AWAKEN_EXPORT hipError_t hipMemPrefetchAsync(Address address, std::size_t, int, hipStream_t handle) {
-    return prefetch<Hip>(address, handle);
-}
-AWAKEN_EXPORT hipError_t hipMemAdvise(Address address, std::size_t, int, int) {
-    return advise<Hip>(address);
 }
 
 AWAKEN_EXPORT hipError_t hipMemGetAddressRange(Address* base, std::size_t* size, Address address) {
@@ -572,72 +460,19 @@ AWAKEN_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attribut
     return call<Hip>([&] { return put_attributes(attributes, address); });
 }
 
-AWAKEN_EXPORT hipError_t hipPointerGetAttribute(void* data, int attribute, Address address) {
-    return pointer_attribute<Hip>(data, attribute, address);
-}
 AWAKEN_EXPORT hipError_t hipDrvPointerGetAttributes(unsigned count, const int* attributes, void** data,
                                                     Address address) {
     return pointer_attributes<Hip>(count, attributes, data, address);
 }
-AWAKEN_EXPORT hipError_t hipPointerSetAttribute(const void* value, int attribute, Address address) {
-    return set_pointer_attribute<Hip>(value, attribute, address);
-}
-
-// ---- pools ----
-
-AWAKEN_EXPORT hipError_t hipMallocFromPoolAsync(Address* address, std::size_t bytes, hipMemPool_t handle,
-                                                hipStream_t stream) {
-    return allocate_from<Hip>(handle, address, bytes, stream);
-}
-AWAKEN_EXPORT hipError_t hipMallocAsync(Address* address, std::size_t bytes, hipStream_t handle) {
-    return allocate_in_order<Hip>(address, bytes, handle);
-}
-AWAKEN_EXPORT hipError_t hipFreeAsync(Address address, hipStream_t handle) {
-    return free_memory_in_order<Hip>(address, handle);
-}
-AWAKEN_EXPORT hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t* pool, int device) {
-    return default_pool<Hip>(pool, device);
-}
-AWAKEN_EXPORT hipError_t hipDeviceGetMemPool(hipMemPool_t* pool, int device) {
-    return current_pool<Hip>(pool, device);
-}
-AWAKEN_EXPORT hipError_t hipDeviceSetMemPool(int device, hipMemPool_t handle) {
-    return set_current_pool<Hip>(device, handle);
-}
-AWAKEN_EXPORT hipError_t hipMemPoolCreate(hipMemPool_t* handle, const PoolProperties* properties) {
-    return create_pool<Hip>(handle, properties);
-}
-AWAKEN_EXPORT hipError_t hipMemPoolDestroy(hipMemPool_t handle) {
-    return destroy_pool<Hip>(handle);
-}
-AWAKEN_EXPORT hipError_t hipMemPoolGetAttribute(hipMemPool_t handle, int attribute, void* value) {
-    return pool_attribute<Hip>(handle, attribute, value);
-}
-AWAKEN_EXPORT hipError_t hipMemPoolSetAttribute(hipMemPool_t handle, int attribute, void* value) {
-    return set_attribute_of_pool<Hip>(handle, attribute, value);
-}
-AWAKEN_EXPORT hipError_t hipMemPoolTrimTo(hipMemPool_t handle, std::size_t) {
-    return accept_for_pool<Hip>(handle);
-}
-AWAKEN_EXPORT hipError_t hipMemPoolSetAccess(hipMemPool_t handle, const void*, std::size_t) {
-    return accept_for_pool<Hip>(handle);
-}
 
 // ---- copies and fills ----
 
-AWAKEN_EXPORT hipError_t hipMemcpy(Address destination, Address source, std::size_t bytes, int kind) {
-    return copy_bytes<Hip>(destination, source, bytes, kind, nullptr, Synchrony::host);
-}
 AWAKEN_EXPORT hipError_t hipMemcpy_spt(Address destination, Address source, std::size_t bytes, int kind) {
     return copy_bytes<Hip>(destination, source, bytes, kind, kPerThread, Synchrony::host);
 }
 AWAKEN_EXPORT hipError_t hipMemcpyWithStream(Address destination, Address source, std::size_t bytes, int kind,
                                              hipStream_t stream) {
     return copy_bytes<Hip>(destination, source, bytes, kind, stream, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyAsync(Address destination, Address source, std::size_t bytes, int kind,
-                                        hipStream_t stream) {
-    return copy_bytes<Hip>(destination, source, bytes, kind, stream, Synchrony::stream);
 }
 AWAKEN_EXPORT hipError_t hipMemcpyAsync_spt(Address destination, Address source, std::size_t bytes, int kind,
                                             hipStream_t stream) {
@@ -664,38 +499,14 @@ AWAKEN_EXPORT hipError_t hipMemcpyDtoDAsync(Address destination, Address source,
                                             hipStream_t stream) {
     return copy_bytes<Hip>(destination, source, bytes, 3, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyPeer(Address destination, int, Address source, int, std::size_t bytes) {
-    return copy_bytes<Hip>(destination, source, bytes, 3, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyPeerAsync(Address destination, int, Address source, int, std::size_t bytes,
-                                            hipStream_t stream) {
-    return copy_bytes<Hip>(destination, source, bytes, 3, stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemcpy2D(Address destination, std::size_t destination_pitch, Address source,
-                                     std::size_t source_pitch, std::size_t width, std::size_t height, int kind) {
-    return copy_rows<Hip>({destination, destination_pitch, source, source_pitch, width, height}, kind, nullptr,
-                          Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpy2DAsync(Address destination, std::size_t destination_pitch, Address source,
-                                          std::size_t source_pitch, std::size_t width, std::size_t height, int kind,
-                                          hipStream_t stream) {
-    return copy_rows<Hip>({destination, destination_pitch, source, source_pitch, width, height}, kind, stream,
-                          Synchrony::stream);
-}
 AWAKEN_EXPORT hipError_t hipMemcpyParam2D(const Copy2DParameters* parameters) {
     return copy_2d<Hip>(parameters, nullptr, Synchrony::host);
 }
 AWAKEN_EXPORT hipError_t hipMemcpyParam2DAsync(const Copy2DParameters* parameters, hipStream_t stream) {
     return copy_2d<Hip>(parameters, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemset(Address address, int value, std::size_t bytes) {
-    return fill_bytes<Hip>(address, 0, value, bytes, 1, nullptr, Synchrony::host);
-}
 AWAKEN_EXPORT hipError_t hipMemset_spt(Address address, int value, std::size_t bytes) {
     return fill_bytes<Hip>(address, 0, value, bytes, 1, kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemsetAsync(Address address, int value, std::size_t bytes, hipStream_t stream) {
-    return fill_bytes<Hip>(address, 0, value, bytes, 1, stream, Synchrony::stream);
 }
 AWAKEN_EXPORT hipError_t hipMemsetD8(Address address, unsigned char value, std::size_t count) {
     return fill_rows<Hip>(elements(address, 1, value, count), nullptr, Synchrony::host);
@@ -706,32 +517,11 @@ AWAKEN_EXPORT hipError_t hipMemsetD16(Address address, unsigned short value, std
 AWAKEN_EXPORT hipError_t hipMemsetD32(Address address, int value, std::size_t count) {
     return fill_rows<Hip>(elements(address, 4, static_cast<unsigned>(value), count), nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemsetD8Async(Address address, unsigned char value, std::size_t count, hipStream_t stream) {
-    return fill_rows<Hip>(elements(address, 1, value, count), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD16Async(Address address, unsigned short value, std::size_t count,
-                                           hipStream_t stream) {
-    return fill_rows<Hip>(elements(address, 2, value, count), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD32Async(Address address, int value, std::size_t count, hipStream_t stream) {
-    return fill_rows<Hip>(elements(address, 4, static_cast<unsigned>(value), count), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemset2D(Address address, std::size_t pitch, int value, std::size_t width,
-                                     std::size_t height) {
-    return fill_bytes<Hip>(address, pitch, value, width, height, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemset2DAsync(Address address, std::size_t pitch, int value, std::size_t width,
-                                          std::size_t height, hipStream_t stream) {
-    return fill_bytes<Hip>(address, pitch, value, width, height, stream, Synchrony::stream);
-}
 
 // ---- sharing ----
 
 AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, Address address) {
     return export_memory<Hip>(address == 0 ? nullptr : handle, address);
-}
-AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(Address* address, IpcHandle handle, unsigned flags) {
-    return import_memory<Hip>(address, handle, flags);
 }
 AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(Address address) {
     return close_memory<Hip>("hipIpcCloseMemHandle", address, generation() >= 6);
@@ -739,98 +529,18 @@ AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(Address address) {
 
 // ---- streams and events ----
 
-AWAKEN_EXPORT hipError_t hipStreamCreate(hipStream_t* stream) {
-    return create_stream<Hip>(stream, 0, 0);
-}
-AWAKEN_EXPORT hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
-    return create_stream<Hip>(stream, flags, 0);
-}
-AWAKEN_EXPORT hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned flags, int priority) {
-    return create_stream<Hip>(stream, flags, priority);
-}
-AWAKEN_EXPORT hipError_t hipStreamDestroy(hipStream_t handle) {
-    return destroy_stream<Hip>(handle);
-}
-AWAKEN_EXPORT hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) {
-    return stream_flags<Hip>(handle, flags);
-}
-AWAKEN_EXPORT hipError_t hipStreamGetPriority(hipStream_t handle, int* priority) {
-    return stream_priority<Hip>(handle, priority);
-}
-AWAKEN_EXPORT hipError_t hipStreamGetDevice(hipStream_t handle, hipDevice_t* device) {
-    return stream_device<Hip>(handle, device);
-}
-
-AWAKEN_EXPORT hipError_t hipThreadExchangeStreamCaptureMode(int* mode) {
-    return call<Hip>([&] { return exchange_mode(mode); });
-}
-
-/// Graphs are not supported, so no stream is ever being captured, and no mode matters.
-AWAKEN_EXPORT hipError_t hipStreamIsCapturing(hipStream_t handle, int* status) {
-    return is_stream_capturing<Hip>(handle, status);
-}
-
-AWAKEN_EXPORT hipError_t hipStreamQuery(hipStream_t handle) {
-    return query_stream<Hip>(handle);
-}
 AWAKEN_EXPORT hipError_t hipStreamQuery_spt(hipStream_t stream) {
     return hipStreamQuery(or_per_thread(stream));
-}
-AWAKEN_EXPORT hipError_t hipStreamSynchronize(hipStream_t handle) {
-    return synchronize_stream<Hip>(handle);
 }
 AWAKEN_EXPORT hipError_t hipStreamSynchronize_spt(hipStream_t stream) {
     return hipStreamSynchronize(or_per_thread(stream));
 }
-AWAKEN_EXPORT hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned) {
-    return wait_for_event<Hip>(handle, event);
-}
-AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*function)(hipStream_t, hipError_t, void*),
-                                              void* argument, unsigned) {
-    return add_callback<Hip>(handle, function, argument);
-}
-AWAKEN_EXPORT hipError_t hipLaunchHostFunc(hipStream_t handle, void (*function)(void*), void* argument) {
-    return launch_host_function<Hip>(handle, function, argument);
-}
-AWAKEN_EXPORT hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
-    return create_event<Hip>(event, flags);
-}
-AWAKEN_EXPORT hipError_t hipEventCreate(hipEvent_t* event) {
-    return create_event<Hip>(event, 0);
-}
-AWAKEN_EXPORT hipError_t hipEventDestroy(hipEvent_t handle) {
-    return destroy_event<Hip>(handle);
-}
-AWAKEN_EXPORT hipError_t hipEventRecord(hipEvent_t handle, hipStream_t stream_handle) {
-    return record_event<Hip>(handle, stream_handle);
-}
 AWAKEN_EXPORT hipError_t hipEventRecord_spt(hipEvent_t event, hipStream_t stream) {
     return hipEventRecord(event, or_per_thread(stream));
-}
-AWAKEN_EXPORT hipError_t hipEventQuery(hipEvent_t handle) {
-    return query_event<Hip>(handle);
-}
-AWAKEN_EXPORT hipError_t hipEventSynchronize(hipEvent_t handle) {
-    return synchronize_event<Hip>(handle);
-}
-AWAKEN_EXPORT hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t end) {
-    return elapsed_time<Hip>(milliseconds, start, end);
 }
 
 // ---- kernels ----
 
-AWAKEN_EXPORT hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
-    return load<Hip>("hipModuleLoadData", module, image);
-}
-AWAKEN_EXPORT hipError_t hipModuleLoadDataEx(hipModule_t* module, const void* image, unsigned, int*, void**) {
-    return load<Hip>("hipModuleLoadData", module, image);
-}
-AWAKEN_EXPORT hipError_t hipModuleUnload(hipModule_t module) {
-    return unload<Hip>("hipModuleUnload", module);
-}
-AWAKEN_EXPORT hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
-    return function_of<Hip>(function, module, name);
-}
 AWAKEN_EXPORT hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
                                                unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                                                unsigned shared_bytes, hipStream_t handle, void** arguments,
@@ -845,16 +555,7 @@ AWAKEN_EXPORT hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function
     return launch<Hip>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
                        arguments, nullptr);
 }
-AWAKEN_EXPORT hipError_t hipFuncGetAttribute(int* value, int attribute, hipFunction_t function) {
-    return function_attribute<Hip>(value, attribute, function);
-}
 AWAKEN_EXPORT hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, hipFunction_t function,
                                                                             int block_size, std::size_t) {
     return most_active_blocks<Hip>(blocks, function, block_size);
-}
-AWAKEN_EXPORT hipError_t hipProfilerStart() {
-    return succeed<Hip>();
-}
-AWAKEN_EXPORT hipError_t hipProfilerStop() {
-    return succeed<Hip>();
 }

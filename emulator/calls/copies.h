@@ -60,26 +60,6 @@ int load(const char* name, void** module, const void* image) {
 }
 
 template <FrontEnd Api>
-int unload(const char* name, void* module) {
-    return in_context<Api>([&](Context&) { return unload_module(name, module); });
-}
-
-template <FrontEnd Api>
-int function_of(void** function, void* module, const char* name) {
-    return in_entered_context<Api>([&](Context&) {
-        if (!function || !name) {
-            return Error::invalid_value;
-        }
-        const void* found = nullptr;
-        const Error error = find_function(module, name, found);
-        if (error == Error::success) {
-            *function = const_cast<void*>(found);
-        }
-        return error;
-    });
-}
-
-template <FrontEnd Api>
 int launch(void* function, const Launch& shape, void* handle, void** arguments, void** extra) {
     return in_context<Api>([&](Context& context) {
         const std::shared_ptr<Function> found = core().functions.find(function);
@@ -90,16 +70,6 @@ int launch(void* function, const Launch& shape, void* handle, void** arguments, 
         stream->context().enter();
         const Error error = default_stream_allowed(*stream);
         return error == Error::success ? launch_kernel(function, shape, stream, arguments, extra) : error;
-    });
-}
-
-template <FrontEnd Api>
-int function_attribute(int* value, int attribute, void* function) {
-    return call<Api>([&] {
-        if (!core().functions.find(function)) {
-            return Error::invalid_handle;
-        }
-        return put(value, attribute == 0 ? Model::threads_per_block : 0);  // 0: most threads; the rest are sizes
     });
 }
 

@@ -36,12 +36,6 @@ int device_count(int* count) {
     return call<Api>([&] { return put(count, core().device_count()); });
 }
 
-/// Devices are their numbers.
-template <FrontEnd Api>
-int device_of(int* device, int ordinal) {
-    return on_device<Api>(ordinal, [&](Device&) { return put(device, ordinal); });
-}
-
 template <FrontEnd Api>
 Error put_device_text(char* buffer, int length, const std::string& text) {
     if (!buffer || (Api::needs_room_for_text && length <= 0)) {
@@ -49,18 +43,6 @@ Error put_device_text(char* buffer, int length, const std::string& text) {
     }
     put_text(buffer, length, text);
     return Error::success;
-}
-
-template <FrontEnd Api>
-int device_name(char* buffer, int length, int device) {
-    return on_device<Api>(device,
-                          [&](const Device& found) { return put_device_text<Api>(buffer, length, found.name); });
-}
-
-template <FrontEnd Api>
-int device_bus_id(char* buffer, int length, int device) {
-    return on_device<Api>(device,
-                          [&](const Device& found) { return put_device_text<Api>(buffer, length, found.pci_bus_id); });
 }
 
 template <FrontEnd Api>
@@ -91,26 +73,6 @@ int device_memory(std::size_t* bytes, int device) {
 }
 
 template <FrontEnd Api>
-int device_attribute(int* value, int attribute, int device) {
-    return on_device<Api>(device, [&](const Device& found) {
-        const int answer = Api::attribute(found, attribute);
-        return answer < 0 ? Error::invalid_value : put(value, answer);
-    });
-}
-
-template <FrontEnd Api>
-int compute_capability(int* major, int* minor, int device) {
-    return on_device<Api>(device, [&](Device&) {
-        if (!major || !minor) {
-            return Error::invalid_value;
-        }
-        *major = Model::compute_major;
-        *minor = Model::compute_minor;
-        return Error::success;
-    });
-}
-
-template <FrontEnd Api>
 int stream_priorities(int* least, int* greatest) {
     return in_context<Api>([&](Context&) {
         if (least) {
@@ -124,18 +86,6 @@ int stream_priorities(int* least, int* greatest) {
 }
 
 // ---- contexts ----
-
-template <FrontEnd Api>
-int retain_primary_context(void** context, int device) {
-    return on_device<Api>(device, [&](Device&) {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        core().retain_primary(device);
-        *context = &core().primary(device);
-        return Error::success;
-    });
-}
 
 template <FrontEnd Api>
 int push_context(void* handle) {
@@ -165,28 +115,6 @@ int pop_context(void** popped) {
 }
 
 template <FrontEnd Api>
-int set_context(void* handle) {
-    return call<Api>([&] {
-        Context* const context = handle ? core().find_context(handle) : nullptr;
-        if (handle && (!context || !Api::usable(*context))) {
-            return Error::invalid_context;
-        }
-        thread_state().set_current(context);
-        return Error::success;
-    });
-}
-
-template <FrontEnd Api>
-int current_context(void** context) {
-    return call<Api>([&] { return put(context, thread_state().current()); });
-}
-
-template <FrontEnd Api>
-int context_device(int* device) {
-    return in_context<Api>([&](const Context& context) { return put(device, context.device); });
-}
-
-template <FrontEnd Api>
 int context_flags(unsigned* flags) {
     return in_context<Api>([&](const Context& context) { return put(flags, context.flags); });
 }
@@ -197,15 +125,5 @@ int synchronize_context() {
 }
 
 // ---- access of devices to each other ----
-
-template <FrontEnd Api>
-int can_access(int* can, int device, int peer) {
-    return on_device<Api>(device, [&](Device&) {
-        if (!can) {
-            return Error::invalid_value;
-        }
-        return core().valid_device(peer) ? put(can, can_access_peer(device, peer) ? 1 : 0) : Error::invalid_device;
-    });
-}
 
 }  // namespace awaken::emulator::calls

@@ -12,6 +12,11 @@
 
 namespace awaken::emulator::calls {
 
+/// How the program knows a call that is named by AWAKEN_CALL, for words to the user.
+#define AWAKEN_NAME(name) AWAKEN_TEXT(AWAKEN_CALL(name))
+#define AWAKEN_TEXT(words) AWAKEN_QUOTED(words)
+#define AWAKEN_QUOTED(words) #words
+
 /// An address as the program passes it: CUdeviceptr or a pointer, which the ABI passes alike.
 using Address = std::uintptr_t;
 static_assert(sizeof(Address) == sizeof(void*) && sizeof(Address) == sizeof(unsigned long long));

@@ -168,14 +168,6 @@ Error put_attribute(const Allocation* allocation, Address address, int attribute
 }
 
 template <FrontEnd Api>
-int pointer_attribute(void* data, int attribute, Address address) {
-    return call<Api>([&] {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-        return allocation ? put_attribute<Api>(allocation.get(), address, attribute, data) : Error::invalid_value;
-    });
-}
-
-template <FrontEnd Api>
 int pointer_attributes(unsigned count, const int* attributes, void** data, Address address) {
     return call<Api>([&] {
         if (count != 0 && (!attributes || !data)) {
@@ -193,19 +185,6 @@ int pointer_attributes(unsigned count, const int* attributes, void** data, Addre
             }
         }
         return Error::success;
-    });
-}
-
-template <FrontEnd Api>
-int set_pointer_attribute(const void* value, int attribute, Address address) {
-    return call<Api>([&] {
-        if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) {
-            return Error::invalid_value;
-        }
-        unsigned on = 0;
-        std::memcpy(&on, value, sizeof on);
-        const Error error = allowed_by_captures();
-        return error == Error::success ? set_synchronous(address, on != 0) : error;
     });
 }
 
@@ -251,77 +230,6 @@ int allocate_in_order(Address* address, std::size_t bytes, void* stream_handle) 
 template <FrontEnd Api>
 int free_memory_in_order(Address address, void* handle) {
     return on_allowed_stream<Api>(handle, [&](const auto& stream) { return free_in_order(*stream, address); });
-}
-
-template <FrontEnd Api>
-int default_pool(void** pool, int device) {
-    return on_device<Api>(device, [&](const Device& found) { return put(pool, found.default_pool.get()); });
-}
-
-template <FrontEnd Api>
-int current_pool(void** pool, int device) {
-    return on_device<Api>(device, [&](const Device& found) { return put(pool, found.current_pool.get()); });
-}
-
-template <FrontEnd Api>
-int set_current_pool(int device, void* handle) {
-    return on_device<Api>(device, [&](Device& found) {
-        std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!pool || pool->device != device) {
-            return Error::invalid_value;
-        }
-        found.current_pool = std::move(pool);
-        return Error::success;
-    });
-}
-
-template <FrontEnd Api>
-int create_pool(void** handle, const PoolProperties* properties) {
-    return call<Api>([&] {
-        if (!handle || !properties) {
-            return Error::invalid_value;
-        }
-        if (properties->location.type != kLocationDevice || properties->handle_types != 0) {
-            return Error::not_supported;
-        }
-        if (!core().valid_device(properties->location.id)) {
-            return Error::invalid_device;
-        }
-        auto pool = std::make_shared<Pool>();
-        pool->device = properties->location.id;
-        *handle = core().pools.add(std::move(pool));
-        return Error::success;
-    });
-}
-
-template <FrontEnd Api>
-int destroy_pool(void* handle) {
-    return call<Api>([&] {
-        for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) {
-                return Error::invalid_value;
-            }
-        }
-        const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        Device& device = core().device(pool->device);
-        if (device.current_pool == pool) {
-            device.current_pool = device.default_pool;
-        }
-        return Error::success;
-    });
-}
-
-template <FrontEnd Api>
-int pool_attribute(void* handle, int attribute, void* value) {
-    return on_pool<Api>(handle, [&](const Pool& pool) { return get_pool_attribute(pool, attribute, value); });
-}
-
-template <FrontEnd Api>
-int set_attribute_of_pool(void* handle, int attribute, const void* value) {
-    return on_pool<Api>(handle, [&](Pool& pool) { return set_pool_attribute(pool, attribute, value); });
 }
 
 /// For what a pool takes and that changes nothing here: pools keep no free memory, and all devices reach them.

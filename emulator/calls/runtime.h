@@ -21,76 +21,6 @@ inline int last_error() {
     return static_cast<int>(std::exchange(thread_state().last_error, Error::success));
 }
 
-// ---- devices ----
-
-template <Runtime Api>
-int count_devices(int* count) {
-    if (count) {
-        *count = 0;
-    }
-    return device_count<Api>(count);
-}
-
-template <Runtime Api>
-int set_device(int device) {
-    return on_device<Api>(device, [&](Device&) {
-        use_device(device);
-        return Error::success;
-    });
-}
-
-template <Runtime Api>
-int current_device(int* device) {
-    return call<Api>([&] {
-        const Context* const context = thread_state().current();
-        return put(device, context ? context->device : 0);
-    });
-}
-
-template <Runtime Api>
-int set_context_flags(unsigned flags) {
-    return in_context<Api>([&](Context& context) {
-        context.flags = flags;
-        return Error::success;
-    });
-}
-
-template <Runtime Api>
-int reset_device() {
-    return in_context<Api>([](const Context& context) {
-        core().reset_primary(context.device);
-        return Error::success;
-    });
-}
-
-template <Runtime Api>
-int enable_access(int peer, unsigned flags) {
-    return in_context<Api>([&](Context& context) {
-        if (flags != 0) {
-            return Error::invalid_value;
-        }
-        return core().valid_device(peer) ? enable_peer(context, peer) : Error::invalid_device;
-    });
-}
-
-template <Runtime Api>
-int disable_access(int peer) {
-    return in_context<Api>([&](Context& context) {
-        return core().valid_device(peer) ? disable_peer(context, peer) : Error::invalid_device;
-    });
-}
-
-// ---- memory ----
-
-template <Runtime Api>
-int allocate_rows(Address* address, std::size_t* pitch, std::size_t width, std::size_t height) {
-    if (!pitch) {
-        return Api::result(Error::invalid_value);
-    }
-    *pitch = (width + Api::pitch_alignment - 1) / Api::pitch_alignment * Api::pitch_alignment;
-    return allocate_memory<Api>(address, *pitch * height);
-}
-
 // Calls without a stream use the legacy default stream; the forms for a default stream per thread (_ptds, _ptsz, _spt)
 // use the calling thread's own.
 inline void* const kPerThread = reinterpret_cast<void*>(2);
@@ -99,6 +29,8 @@ inline void* const kPerThread = reinterpret_cast<void*>(2);
 [[nodiscard]] inline void* or_per_thread(void* stream) noexcept {
     return stream ? stream : kPerThread;
 }
+
+constexpr int kAnyDirection = 4;  // cudaMemcpyDefault, hipMemcpyDefault
 
 template <Runtime Api>
 int copy_rows(const CopyRequest& request, int kind, void* handle, Synchrony synchrony) {
