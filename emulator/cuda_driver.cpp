@@ -12,7 +12,7 @@
 #include "calls/devices.h"
 #include "calls/memory.h"
 #include "calls/streams.h"
-#include "cuda_attributes.h"
+#include "cuda.h"
 
 namespace {
 
@@ -46,11 +46,9 @@ struct CUmemAccessDesc {
 static_assert(sizeof(CUmemAccessDesc) == 12);
 using CUmemGenericAllocationHandle = unsigned long long;
 
-constexpr int kDriverVersion = 13000;
-
 std::atomic<bool> initialised{false};
 
-struct Driver {
+struct Driver : Cuda {
     static Error ready() {
         if (!initialised.load(std::memory_order_acquire)) {
             return Error::not_initialized;
@@ -67,18 +65,10 @@ struct Driver {
         }
         return usable(*current) ? Error::success : Error::context_destroyed;
     }
-    static bool usable(const Context& context) { return context.alive; }
     static int result(Error error) { return static_cast<int>(error); }
-    static Error ipc_error(Error error) { return error; }
-    static int attribute(const Device& device, int attribute) { return cuda_attribute_value(device, attribute); }
     static int host_type() { return 1; }
     static int memory_type(const Allocation&) { return 2; }  // device memory: host memory has its own number
-    static Address address_for_kernels(const Allocation&, Address address) { return address; }
     static constexpr bool has_empty_memory = false;
-    static constexpr bool clears_address = false;
-    static constexpr bool needs_room_for_text = false;
-    static constexpr int least_priority = 0;
-    static constexpr int greatest_priority = -5;
 };
 
 /// For calls that work in the default stream, and return when it is done.
@@ -130,7 +120,7 @@ AWAKEN_EXPORT CUresult cuDriverGetVersion(int* version) {
     if (!version) {
         return static_cast<CUresult>(Error::invalid_value);
     }
-    *version = kDriverVersion;
+    *version = kCudaVersion;
     return 0;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "calls/runtime.h"
-#include "cuda_attributes.h"
+#include "cuda.h"
 
 #ifndef AWAKEN_CUDART_VERSION
 #error "AWAKEN_CUDART_VERSION must be 12 or 13"
@@ -26,7 +26,6 @@ using cudaMemPool_t = void*;
 
 constexpr bool kVersion13 = AWAKEN_CUDART_VERSION >= 13;
 constexpr int kRuntimeVersion = kVersion13 ? 13000 : 12090;
-constexpr int kDriverVersion = 13000;
 
 enum MemoryType : int { kUnregistered = 0, kHost = 1, kDevice = 2, kManaged = 3 };
 enum CopyKind : int { kHostToHost = 0, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kDefault = 4 };
@@ -41,19 +40,6 @@ struct cudaPointerAttributes {
 #endif
 };
 static_assert(sizeof(cudaPointerAttributes) == (kVersion13 ? 88 : 24));
-
-/// Where the fields of cudaDeviceProp lie that are filled in; all others are zero.
-struct PropertyLayout {
-    std::size_t size, multiprocessors, integrated, can_map_host, concurrent_kernels, pci_bus, pci_device, pci_domain,
-        copy_engines, unified_addressing, bus_width, l2, threads_per_multiprocessor, stream_priorities,
-        shared_per_multiprocessor, registers_per_multiprocessor, managed, concurrent_managed, host_pointer_registered,
-        cooperative, shared_optin, blocks_per_multiprocessor, host_register, pools, ipc_events;
-};
-constexpr PropertyLayout kLayout =
-    kVersion13 ? PropertyLayout{1008, 384, 388, 392, 560, 568, 572, 576, 584, 588, 592, 596, 604,
-                                608,  624, 632, 636, 656, 664, 668, 672, 688, 704, 720, 744}
-               : PropertyLayout{1032, 388, 396, 400, 576, 584, 588, 592, 600, 604, 612, 616, 624,
-                                628,  640, 648, 652, 676, 684, 688, 696, 712, 728, 744, 768};
 
 /// As the real runtime library does at its first call: loads the driver's library and initialises it, so that both, and
 /// whoever looks for the driver among the loaded libraries, see an initialised driver.
@@ -71,7 +57,7 @@ void initialise_driver() noexcept {
     static_cast<void>(once);
 }
 
-struct Cudart {
+struct Cudart : Cuda {
     static Error ready() {
         initialise_driver();
         const Error error = core().availability(Vendor::cuda);
@@ -85,7 +71,6 @@ struct Cudart {
         current = &runtime_context();
         return Error::success;
     }
-    static bool usable(const Context& context) { return context.alive; }
     /// Failures stay the last error until the program asks for it.
     static int result(Error error) {
         if (error != Error::success && error != Error::not_ready) {
@@ -93,63 +78,27 @@ struct Cudart {
         }
         return static_cast<int>(error);
     }
-    static Error ipc_error(Error error) { return error; }
-    static int attribute(const Device& device, int attribute) { return cuda_attribute_value(device, attribute); }
     static int host_type() { return kHost; }
     static int memory_type(const Allocation& allocation) {
         return allocation.kind == MemoryKind::managed ? kManaged : (allocation.on_device() ? kDevice : kHost);
     }
-    static Address address_for_kernels(const Allocation&, Address address) { return address; }
     static bool valid_kind(int kind) { return kind >= kHostToHost && kind <= kDefault; }
     static constexpr std::size_t pitch_alignment = Model::pitch_alignment;
     static constexpr bool has_empty_memory = true;
-    static constexpr bool clears_address = false;
-    static constexpr bool needs_room_for_text = false;
-    static constexpr int least_priority = 0;
-    static constexpr int greatest_priority = -5;
 };
 
 Error put_properties(const Device& device, void* properties) {
+    constexpr std::size_t kSize = kVersion13 ? 1008 : 1032;
+    constexpr std::size_t kPciBus = kVersion13 ? 568 : 584;
     if (!properties) {
         return Error::invalid_value;
     }
-    std::memset(properties, 0, kLayout.size);
-    // The first 368 bytes have the same layout in both versions.
+    std::memset(properties, 0, kSize);
     put_text(static_cast<char*>(properties), 256, device.name);
-    std::memcpy(static_cast<char*>(properties) + 256, device.uuid, sizeof device.uuid);
+    put_field(properties, 256, device.uuid);
     put_field(properties, 288, device.memory_bytes);
-    put_field(properties, 296, std::size_t{Model::shared_bytes_per_block});
-    put_field(properties, 304, Model::registers);
-    put_field(properties, 308, 32);  // warp size
-    put_field(properties, 312, std::size_t{2147483647});
-    put_field(properties, 320, Model::threads_per_block);
-    const int block_extent[3] = {Model::threads_per_block, Model::threads_per_block, 64};
-    const int grid_extent[3] = {Model::grid_x, Model::grid_yz, Model::grid_yz};
-    put_field(properties, 324, block_extent);
-    put_field(properties, 336, grid_extent);
-    put_field(properties, 352, std::size_t{Model::constant_bytes});
-    put_field(properties, 360, 9);  // compute capability
-    put_field(properties, 364, 0);
-    put_field(properties, 368, std::size_t{Model::pitch_alignment});
-    put_field(properties, kLayout.multiprocessors, Model::multiprocessors);
-    put_field(properties, kLayout.integrated, 0);
-    put_field(properties, kLayout.pci_bus, device.pci_bus);
-    put_field(properties, kLayout.pci_device, 0);
-    put_field(properties, kLayout.pci_domain, 0);
-    put_field(properties, kLayout.copy_engines, 2);
-    put_field(properties, kLayout.bus_width, Model::bus_width);
-    put_field(properties, kLayout.l2, Model::l2_bytes);
-    put_field(properties, kLayout.threads_per_multiprocessor, Model::threads_per_multiprocessor);
-    put_field(properties, kLayout.shared_per_multiprocessor, std::size_t{Model::shared_bytes_per_multiprocessor});
-    put_field(properties, kLayout.registers_per_multiprocessor, Model::registers);
-    put_field(properties, kLayout.shared_optin, std::size_t{Model::shared_bytes_per_block});
-    put_field(properties, kLayout.blocks_per_multiprocessor, Model::blocks_per_multiprocessor);
-    for (const std::size_t yes :
-         {kLayout.can_map_host, kLayout.concurrent_kernels, kLayout.unified_addressing, kLayout.stream_priorities,
-          kLayout.managed, kLayout.concurrent_managed, kLayout.host_pointer_registered, kLayout.cooperative,
-          kLayout.host_register, kLayout.pools}) {
-        put_field(properties, yes, 1);
-    }
+    put_field(properties, kPciBus, device.pci_bus);
+    put_figures(kCudaFigures, kVersion13 ? 1 : 0, properties);
     return Error::success;
 }
 
@@ -182,7 +131,7 @@ AWAKEN_EXPORT cudaError_t cudaDriverGetVersion(int* version) {
     if (!version) {
         return Cudart::result(Error::invalid_value);
     }
-    *version = core().configuration().vendor == Vendor::cuda ? kDriverVersion : 0;
+    *version = core().configuration().vendor == Vendor::cuda ? kCudaVersion : 0;
     return 0;
 }
 

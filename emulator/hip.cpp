@@ -7,6 +7,7 @@
 #include <string>
 
 #include "calls/runtime.h"
+#include "figures.h"
 
 #ifndef AWAKEN_HIP_GENERATION
 #error "AWAKEN_HIP_GENERATION must be 5, 6 or 7"
@@ -62,146 +63,70 @@ struct hipPointerAttribute_t {
 };
 static_assert(sizeof(hipPointerAttribute_t) == 32);
 
-/// Where the fields of hipDeviceProp_t lie that are filled in; all others are zero. `none` marks what a layout has not.
-constexpr std::size_t none = ~std::size_t{0};
-struct PropertyLayout {
-    std::size_t size, uuid, memory, shared_per_block, registers, warp, pitch, threads_per_block, block_extent,
-        grid_extent, constant, major, minor, multiprocessors, integrated, can_map_host, concurrent_kernels, pci_bus,
-        pci_device, pci_domain, bus_width, l2, threads_per_multiprocessor, managed, concurrent_managed, cooperative,
-        architecture, large_bar, shared_per_multiprocessor, texture_alignment, copy_engines, unified_addressing,
-        host_register, pools, blocks_per_multiprocessor;
+/// By the numbers of hipDeviceAttribute_t. The layouts are that of ROCm 5, which hipGetDeviceProperties without a
+/// suffix has kept since, and that of hipDeviceProp_tR0600.
+constexpr std::array kFigures{
+    Figure{2, {0, 600}, 4, 2},    // copy engines
+    Figure{3, {388, 400}, 4, 1},  // can map host memory
+    Figure{4, {0, 0}, 4, 1},      // registered memory at the host's address
+    Figure{5, {0, 0}, 4, Model::clock_khz},
+    Figure{8, {360, 576}, 4, 1},   // concurrent kernels
+    Figure{9, {780, 676}, 4, 1},   // concurrent managed access
+    Figure{10, {656, 688}, 4, 1},  // cooperative launches
+    Figure{19, {340, 616}, 4, Model::l2_bytes},
+    Figure{23, {328, 360}, 4, Model::compute_major},
+    Figure{24, {772, 652}, 4, 1},  // managed memory
+    Figure{25, {0, 712}, 4, Model::blocks_per_multiprocessor},
+    Figure{26, {284, 324}, 4, Model::threads_per_block},  // x of a block
+    Figure{27, {288, 328}, 4, Model::threads_per_block},
+    Figure{28, {292, 332}, 4, Model::threads_per_block},
+    Figure{29, {296, 336}, 4, Model::grid_x},
+    Figure{30, {300, 340}, 4, Model::grid_yz},
+    Figure{31, {304, 344}, 4, Model::grid_yz},
+    Figure{56, {280, 320}, 4, Model::threads_per_block},
+    Figure{57, {344, 624}, 4, Model::threads_per_multiprocessor},
+    Figure{58, {712, 312}, 8, 2147483647},  // pitch
+    Figure{59, {316, 612}, 4, Model::bus_width},
+    Figure{60, {0, 0}, 4, Model::clock_khz},
+    Figure{61, {332, 364}, 4, Model::compute_minor},
+    Figure{63, {336, 388}, 4, Model::multiprocessors},
+    Figure{71, {272, 304}, 4, Model::registers},
+    Figure{72, {0, 0}, 4, Model::registers},
+    Figure{74, {264, 296}, 8, Model::shared_bytes_per_block},
+    Figure{75, {0, 0}, 4, Model::shared_bytes_per_block},
+    Figure{76, {376, 1416}, 8, Model::shared_bytes_per_multiprocessor},
+    Figure{78, {0, 0}, 4, 1},        // stream priorities
+    Figure{81, {720, 368}, 8, 256},  // texture alignment
+    Figure{83, {320, 352}, 8, Model::constant_bytes},
+    Figure{85, {0, 604}, 4, 1},            // unified addressing
+    Figure{87, {276, 308}, 4, 64},         // wavefront
+    Figure{88, {0, 744}, 4, 1},            // pools
+    Figure{kNoAttribute, {0, 728}, 4, 1},  // host memory can be registered
+    Figure{10002, {0, 0}, 4, Model::shared_bytes_per_multiprocessor},
+    Figure{10015, {0, 0}, 4, Model::multiprocessors},
 };
-/// The layout of ROCm 5, which hipGetDeviceProperties without a suffix has kept since.
-constexpr PropertyLayout kOldLayout{792, none, 256, 264, 272, 276, 712,  280,  284,  296,  320, 328,
-                                    332, 336,  652, 388, 360, 368, 372,  364,  316,  340,  344, 772,
-                                    780, 656,  396, 764, 376, 720, none, none, none, none, none};
-/// The layout of hipDeviceProp_tR0600.
-constexpr PropertyLayout kNewLayout{1472, 256, 288,  296,  304,  308, 312, 320, 324, 336, 352, 360,
-                                    364,  388, 396,  400,  576,  584, 588, 592, 612, 616, 624, 652,
-                                    676,  688, 1160, 1464, 1416, 368, 600, 604, 728, 744, 712};
 
-constexpr const char* kArchitecture = "gfx90a:sramecc+:xnack-";
-constexpr int kWavefront = 64;
+/// What depends on the device: the rest of the two layouts.
+struct PropertyLayout {
+    std::size_t figures, size, uuid, memory, pci_bus, architecture;
+};
+constexpr PropertyLayout kOldLayout{0, 792, 0, 256, 368, 396};
+constexpr PropertyLayout kNewLayout{1, 1472, 256, 288, 584, 1160};
 
 Error put_properties(const Device& device, const PropertyLayout& layout, void* properties) {
     if (!properties) {
         return Error::invalid_value;
     }
     std::memset(properties, 0, layout.size);
-    const auto put = [&](std::size_t offset, const auto& value) {
-        if (offset != none) {
-            put_field(properties, offset, value);
-        }
-    };
     put_text(static_cast<char*>(properties), 256, device.name);
-    put(layout.uuid, device.uuid);
-    put(layout.memory, device.memory_bytes);
-    put(layout.shared_per_block, std::size_t{Model::shared_bytes_per_block});
-    put(layout.registers, Model::registers);
-    put(layout.warp, kWavefront);
-    put(layout.pitch, std::size_t{2147483647});
-    put(layout.threads_per_block, Model::threads_per_block);
-    const int block_extent[3] = {Model::threads_per_block, Model::threads_per_block, Model::threads_per_block};
-    const int grid_extent[3] = {Model::grid_x, Model::grid_yz, Model::grid_yz};
-    put(layout.block_extent, block_extent);
-    put(layout.grid_extent, grid_extent);
-    put(layout.constant, std::size_t{Model::constant_bytes});
-    put(layout.major, 9);
-    put(layout.minor, 0);
-    put(layout.multiprocessors, Model::multiprocessors);
-    put(layout.pci_bus, device.pci_bus);
-    put(layout.bus_width, Model::bus_width);
-    put(layout.l2, Model::l2_bytes);
-    put(layout.threads_per_multiprocessor, Model::threads_per_multiprocessor);
-    put(layout.shared_per_multiprocessor, std::size_t{Model::shared_bytes_per_multiprocessor});
-    put(layout.texture_alignment, std::size_t{256});
-    put(layout.copy_engines, 2);
-    put(layout.blocks_per_multiprocessor, Model::blocks_per_multiprocessor);
-    for (const std::size_t yes :
-         {layout.can_map_host, layout.concurrent_kernels, layout.managed, layout.concurrent_managed, layout.cooperative,
-          layout.unified_addressing, layout.host_register, layout.pools}) {
-        put(yes, 1);
+    if (layout.uuid != 0) {
+        put_field(properties, layout.uuid, device.uuid);
     }
-    put_text(static_cast<char*>(properties) + layout.architecture, 256, kArchitecture);
+    put_field(properties, layout.memory, device.memory_bytes);
+    put_field(properties, layout.pci_bus, device.pci_bus);
+    put_text(static_cast<char*>(properties) + layout.architecture, 256, "gfx90a:sramecc+:xnack-");
+    put_figures(kFigures, layout.figures, properties);
     return Error::success;
-}
-
-/// hipDeviceAttribute_t; -1 for one that this model has not.
-int attribute_value(const Device& device, int attribute) noexcept {
-    switch (attribute) {
-        case 2:
-            return 2;  // copy engines
-        case 3:
-        case 4:
-        case 8:
-        case 9:
-        case 10:
-        case 24:
-        case 78:
-        case 85:
-        case 88:
-            return 1;
-        case 90:
-            return generation() >= 6 ? 1 : -1;  // registering host memory
-        case 5:
-        case 60:
-            return Model::clock_khz;
-        case 19:
-            return Model::l2_bytes;
-        case 23:
-            return 9;  // compute capability
-        case 25:
-            return Model::blocks_per_multiprocessor;
-        case 26:
-        case 27:
-        case 28:
-        case 56:
-            return Model::threads_per_block;
-        case 29:
-            return Model::grid_x;
-        case 30:
-        case 31:
-            return Model::grid_yz;
-        case 57:
-            return Model::threads_per_multiprocessor;
-        case 58:
-            return 2147483647;  // pitch
-        case 59:
-            return Model::bus_width;
-        case 61:
-            return 0;
-        case 63:
-            return Model::multiprocessors;
-        case 65:
-            return core().configuration().faults.pageable_memory ? 1 : 0;
-        case 67:
-            return device.pci_bus;
-        case 68:
-        case 69:
-            return 0;  // PCI device, PCI domain
-        case 71:
-        case 72:
-            return Model::registers;
-        case 74:
-        case 75:
-            return Model::shared_bytes_per_block;
-        case 76:
-            return Model::shared_bytes_per_multiprocessor;
-        case 81:
-            return 256;  // texture alignment
-        case 83:
-            return Model::constant_bytes;
-        case 87:
-            return kWavefront;
-        case 10002:
-            return Model::shared_bytes_per_multiprocessor;
-        case 10011:
-            return 0;  // large BAR: the host cannot touch device memory
-        case 10015:
-            return Model::multiprocessors;
-        default:
-            return (attribute >= 0 && attribute < 100) || (attribute >= 10000 && attribute < 10030) ? 0 : -1;
-    }
 }
 
 struct Hip {
@@ -231,7 +156,23 @@ struct Hip {
             error == Error::invalid_value || error == Error::peer_access_unsupported || error == Error::invalid_device;
         return blamed ? Error::invalid_device_pointer : error;
     }
-    static int attribute(const Device& device, int attribute) { return attribute_value(device, attribute); }
+    static int attribute(const Device& device, int attribute) {
+        constexpr int kPageableMemory = 65;
+        constexpr int kPciBus = 67;
+        constexpr int kHostRegister = 90;
+        switch (attribute) {
+            case kPageableMemory:
+                return core().configuration().faults.pageable_memory ? 1 : 0;
+            case kPciBus:
+                return device.pci_bus;
+            case kHostRegister:
+                return generation() >= 6 ? 1 : -1;
+            default:
+                break;
+        }
+        const bool known = (attribute >= 0 && attribute < 100) || (attribute >= 10000 && attribute < 10030);
+        return attribute_of(kFigures, attribute, known ? 0 : -1);
+    }
     static int host_type() { return type_host(); }
     static int memory_type(const Allocation& allocation) {
         return allocation.kind == MemoryKind::managed ? type_managed()
