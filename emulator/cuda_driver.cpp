@@ -102,6 +102,7 @@ using Api = Driver;
 #include "calls/common_calls.h"
 #include "calls/cuda_calls.h"
 #include "calls/driver_calls.h"
+#undef AWAKEN_CALL
 
 // ---- the driver ----
 

@@ -110,6 +110,7 @@ using Api = Cudart;
 #include "calls/common_calls.h"
 #include "calls/cuda_calls.h"
 #include "calls/runtime_calls.h"
+#undef AWAKEN_CALL
 
 // ---- errors and versions ----
 

@@ -228,6 +228,7 @@ using Api = Hip;
 #include "calls/common_calls.h"
 #include "calls/driver_calls.h"
 #include "calls/runtime_calls.h"
+#undef AWAKEN_CALL
 
 // ---- errors and versions ----
 

@@ -10,6 +10,10 @@ using namespace awaken::emulator;
 using nvrtcResult = int;
 using nvrtcProgram = void*;
 
+#define AWAKEN_CALL(name) nvrtc##name
+#include "calls/rtc_calls.h"
+#undef AWAKEN_CALL
+
 AWAKEN_EXPORT const char* nvrtcGetErrorString(nvrtcResult result) {
     static const std::vector<std::string>* const names = names_of_results("NVRTC_");
     return name_in(*names, result, "NVRTC_ERROR unknown");
@@ -35,23 +39,6 @@ AWAKEN_EXPORT nvrtcResult nvrtcGetSupportedArchs(int* architectures) {
     return 0;
 }
 
-AWAKEN_EXPORT nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char* name, int headers,
-                                             const char* const* header_texts, const char* const*) {
-    return create_program(program, source, name, headers, header_texts);
-}
-AWAKEN_EXPORT nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
-    return destroy_program(program);
-}
-AWAKEN_EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
-    return compile_program(program);
-}
-AWAKEN_EXPORT nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, std::size_t* size) {
-    return put_size(program, size, &RtcProgram::log);
-}
-AWAKEN_EXPORT nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char* log) {
-    return put_content(program, log, &RtcProgram::log);
-}
-
 /// PTX and machine code are the same image here.
 AWAKEN_EXPORT nvrtcResult nvrtcGetPTXSize(nvrtcProgram program, std::size_t* size) {
     return put_size(program, size, &RtcProgram::image);
@@ -64,11 +51,4 @@ AWAKEN_EXPORT nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, std::size_t* s
 }
 AWAKEN_EXPORT nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char* image) {
     return put_content(program, image, &RtcProgram::image);
-}
-
-AWAKEN_EXPORT nvrtcResult nvrtcAddNameExpression(nvrtcProgram program, const char* expression) {
-    return with_program(program, [&](RtcProgram& found) { return found.add_name(expression); });
-}
-AWAKEN_EXPORT nvrtcResult nvrtcGetLoweredName(nvrtcProgram program, const char* expression, const char** lowered) {
-    return with_program(program, [&](const RtcProgram& found) { return found.lowered_name(expression, lowered); });
 }

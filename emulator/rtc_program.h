@@ -146,27 +146,6 @@ template <typename Body>
     }
 }
 
-[[nodiscard]] inline int create_program(void** program, const char* source, const char* name, int headers,
-                                        const char* const* header_texts) noexcept {
-    if (!program || !source || headers < 0 || (headers > 0 && !header_texts)) {
-        return static_cast<int>(RtcResult::invalid_input);
-    }
-    try {
-        *program = rtc_programs().add(std::make_shared<RtcProgram>(source, name, headers, header_texts));
-        return static_cast<int>(RtcResult::success);
-    } catch (...) {
-        return static_cast<int>(RtcResult::out_of_memory);
-    }
-}
-
-[[nodiscard]] inline int destroy_program(void** program) noexcept {
-    if (!program || !rtc_programs().remove(*program)) {
-        return static_cast<int>(RtcResult::invalid_program);
-    }
-    *program = nullptr;
-    return static_cast<int>(RtcResult::success);
-}
-
 [[nodiscard]] inline int put_version(int major, int minor, int* major_place, int* minor_place) noexcept {
     if (!major_place || !minor_place) {
         return static_cast<int>(RtcResult::invalid_input);
@@ -174,10 +153,6 @@ template <typename Body>
     *major_place = major;
     *minor_place = minor;
     return 0;
-}
-
-[[nodiscard]] inline int compile_program(const void* handle) noexcept {
-    return with_program(handle, [](RtcProgram& program) { return program.compile(); });
 }
 
 /// Size of the log or image, with the ending zero.
