@@ -7,8 +7,7 @@
 
 namespace {
 
-using awaken::emulator::Configuration;
-using awaken::emulator::EmulatedLinks;
+using namespace awaken::emulator;
 
 enum Result : int { success = 0, uninitialized = 1, invalid_argument = 2, not_supported = 3, not_found = 6 };
 
@@ -19,13 +18,8 @@ struct PciInfo {
     char bus_id[32];
 };
 
-const Configuration& configuration() {
-    static const Configuration read = awaken::emulator::read_configuration();
-    return read;
-}
-
 bool has_gpus() {
-    return configuration().vendor == awaken::emulator::Vendor::cuda && configuration().problem.empty();
+    return configuration().vendor == Vendor::cuda && configuration().problem.empty();
 }
 
 /// Handles are device numbers, from 1.
@@ -72,7 +66,7 @@ AWAKEN_EXPORT const char* nvmlErrorString(int result) {
     }
 }
 AWAKEN_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** handle) {
-    const int device = awaken::emulator::device_at(configuration(), address);
+    const int device = device_at(address);
     if (handle == nullptr || device < 0) {
         return device < 0 ? not_found : invalid_argument;
     }
@@ -114,7 +108,7 @@ AWAKEN_EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* handle, unsigned lin
         if (peer >= device_of(handle)) {
             ++peer;
         }
-        info->bus = awaken::emulator::bus_of(static_cast<unsigned>(peer));
+        info->bus = bus_of(static_cast<unsigned>(peer));
     }
     std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);
     std::snprintf(info->short_bus_id, sizeof info->short_bus_id, "0000:%02X:00.0", info->bus);

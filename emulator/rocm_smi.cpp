@@ -6,18 +6,12 @@
 
 namespace {
 
-using awaken::emulator::Configuration;
-using awaken::emulator::EmulatedLinks;
+using namespace awaken::emulator;
 
 enum Result : int { success = 0, invalid_arguments = 1, not_supported = 2, init_error = 8 };
 
 /// Of one link, MB/s, as on an MI250X.
 constexpr std::uint64_t kLinkMegabytesPerSecond = 50000;
-
-const Configuration& configuration() {
-    static const Configuration read = awaken::emulator::read_configuration();
-    return read;
-}
 
 bool is_device(const std::uint32_t device) {
     return static_cast<int>(device) < configuration().devices;
@@ -30,8 +24,7 @@ bool by_xgmi() {
 }  // namespace
 
 AWAKEN_EXPORT int rsmi_init(std::uint64_t /*flags*/) {
-    return configuration().vendor == awaken::emulator::Vendor::hip && configuration().problem.empty() ? success
-                                                                                                      : init_error;
+    return configuration().vendor == Vendor::hip && configuration().problem.empty() ? success : init_error;
 }
 AWAKEN_EXPORT int rsmi_shut_down() {
     return success;
@@ -47,7 +40,7 @@ AWAKEN_EXPORT int rsmi_dev_pci_id_get(std::uint32_t device, std::uint64_t* id) {
     if (!is_device(device) || id == nullptr) {
         return invalid_arguments;
     }
-    *id = static_cast<std::uint64_t>(awaken::emulator::bus_of(device)) << 8;
+    *id = static_cast<std::uint64_t>(bus_of(device)) << 8;
     return success;
 }
 AWAKEN_EXPORT int rsmi_topo_get_numa_node_number(std::uint32_t device, std::uint32_t* node) {

@@ -1,5 +1,6 @@
 #include "core/configuration.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -94,13 +95,28 @@ void read_selection(Configuration& configuration) {
     configuration.devices = devices;
 }
 
+/// Faults that take no value.
+constexpr std::array<std::pair<std::string_view, bool Faults::*>, 13> kFlags{{
+    {"ipc-export", &Faults::ipc_export},
+    {"ipc-open", &Faults::ipc_open},
+    {"descriptor-import", &Faults::descriptor_import},
+    {"isolated", &Faults::isolated},
+    {"hidden-device", &Faults::hidden_device},
+    {"no-peer", &Faults::no_peer},
+    {"pinned-oom", &Faults::pinned_memory},
+    {"register", &Faults::registering},
+    {"registered-elsewhere", &Faults::registered_elsewhere},
+    {"shutdown", &Faults::shutdown},
+    {"ccl-share-gpu", &Faults::ccl_shared_device},
+    {"host-access", &Faults::host_access},
+    {"pageable-memory", &Faults::pageable_memory},
+}};
+
 void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
         "a comma-separated list of ipc-export, ipc-open, descriptor-import, isolated, hidden-device, no-peer, oom, "
-        "oom-after=BYTES, "
-        "pinned-oom, "
-        "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-silent=RANK, "
-        "ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
+        "oom-after=BYTES, pinned-oom, register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, "
+        "ccl-init=RANK, ccl-silent=RANK, ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
     const std::string_view text = variable("AWAKEN_TEST_FAULTS");
     if (text.empty()) {
         return;
@@ -111,30 +127,14 @@ void read_faults(Configuration& configuration) {
         const std::string_view name = part.substr(0, equals);
         const std::string_view value = equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
         const bool plain = equals == std::string_view::npos;
-        if (plain && name == "ipc-export") {
-            faults.ipc_export = true;
-        } else if (plain && name == "ipc-open") {
-            faults.ipc_open = true;
-        } else if (plain && name == "descriptor-import") {
-            faults.descriptor_import = true;
-        } else if (plain && name == "isolated") {
-            faults.isolated = true;
-        } else if (plain && name == "hidden-device") {
-            faults.hidden_device = true;
-        } else if (plain && name == "no-peer") {
-            faults.no_peer = true;
+        const auto* const flag =
+            std::find_if(kFlags.begin(), kFlags.end(), [&](const auto& entry) { return plain && entry.first == name; });
+        if (flag != kFlags.end()) {
+            faults.*flag->second = true;
         } else if (plain && name == "oom") {
             faults.memory_limit = 0;
         } else if (name == "oom-after" && parse_bytes(value)) {
             faults.memory_limit = parse_bytes(value);
-        } else if (plain && name == "pinned-oom") {
-            faults.pinned_memory = true;
-        } else if (plain && name == "register") {
-            faults.registering = true;
-        } else if (plain && name == "registered-elsewhere") {
-            faults.registered_elsewhere = true;
-        } else if (plain && name == "shutdown") {
-            faults.shutdown = true;
         } else if (name == "copy-error" && parse_number<std::uint64_t>(value).value_or(0) > 0) {
             faults.failing_copy = *parse_number<std::uint64_t>(value);
         } else if (name == "kernel-error" && parse_number<std::uint64_t>(value).value_or(0) > 0) {
@@ -145,12 +145,6 @@ void read_faults(Configuration& configuration) {
             faults.silent_ccl_rank = *parse_number<int>(value);
         } else if (name == "ccl-connect" && parse_number<int>(value).value_or(-1) >= 0) {
             faults.unconnected_ccl_rank = *parse_number<int>(value);
-        } else if (plain && name == "ccl-share-gpu") {
-            faults.ccl_shared_device = true;
-        } else if (plain && name == "host-access") {
-            faults.host_access = true;
-        } else if (plain && name == "pageable-memory") {
-            faults.pageable_memory = true;
         } else {
             configuration.problem = complain("AWAKEN_TEST_FAULTS", text, kExpected);
             return;
@@ -189,30 +183,11 @@ void read_links(Configuration& configuration) {
 }  // namespace
 
 std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
-    unsigned shift = 0;
-    if (!text.empty()) {
-        switch (text.back()) {
-            case 'K':
-            case 'k':
-                shift = 10;
-                break;
-            case 'M':
-            case 'm':
-                shift = 20;
-                break;
-            case 'G':
-            case 'g':
-                shift = 30;
-                break;
-            case 'T':
-            case 't':
-                shift = 40;
-                break;
-            default:
-                break;
-        }
-    }
-    if (shift != 0) {
+    constexpr std::string_view kUnits = "KkMmGgTt";  // 2^10, 2^20, 2^30, 2^40
+    std::size_t shift = 0;
+    if (const std::size_t unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
+        unit != std::string_view::npos) {
+        shift = 10 * (unit / 2 + 1);
         text.remove_suffix(1);
     }
     const auto number = parse_number<std::size_t>(text);
