@@ -14,6 +14,9 @@
 # CUDA numbers GPUs as CUDA_DEVICE_ORDER says, if that is set, else by their addresses as nvidia-smi does: in the order
 # FASTEST_FIRST nothing tells which number has which cores.
 #
+# With emulated GPUs (AWAKEN_EMULATE, or `awaken exec --emulate` in the command) the choice is among those, and cores are
+# left as they are.
+#
 # BIND_GPU_COUNT sets the number of GPUs where it cannot be found out, BIND_GPU_SYS another root of sysfs (for tests).
 
 fail() {
@@ -52,9 +55,31 @@ addresses_of_amd() {
             }' "$node"
     done | sort -n | cut -d ' ' -f 2
 }
+# The value of --emulate, where the command begins with `awaken exec`; else that of AWAKEN_EMULATE.
+emulated_by() {
+    case ${1##*/}:$2 in
+        awaken:exec) shift 2 ;;
+        *) set -- ;;
+    esac
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --) break ;;
+            --emulate) echo "$2" && return ;;
+            --emulate=*) echo "${1#*=}" && return ;;
+        esac
+        shift
+    done
+    echo "$AWAKEN_EMULATE"
+}
 vendor=nvidia
-all_addresses=$(addresses_of_nvidia)
-if [ -z "$all_addresses" ]; then
+emulated=$(emulated_by "$@")
+case $emulated in
+    "") all_addresses=$(addresses_of_nvidia) ;;
+    *:*) BIND_GPU_COUNT=${BIND_GPU_COUNT:-${emulated#*:}} all_addresses= ;;
+    *) BIND_GPU_COUNT=${BIND_GPU_COUNT:-2} all_addresses= ;;
+esac
+case $emulated in hip*) vendor=amd ;; esac
+if [ -z "$all_addresses$emulated" ]; then
     all_addresses=$(addresses_of_amd)
     [ -z "$all_addresses$ROCR_VISIBLE_DEVICES$HIP_VISIBLE_DEVICES" ] || vendor=amd
 fi

@@ -115,6 +115,12 @@ def test_the_list_for_uninstalling_has_all(prefix: Path) -> None:
     assert there <= listed, sorted(there - listed)
 
 
+def test_the_wrapper_that_binds_ranks_is_there(prefix: Path) -> None:
+    environment = {"MPI_LOCALRANKID": "1", "AWAKEN_EMULATE": "cuda:2"}
+    wrapper = prefix / "bin" / "bind_gpu.sh"
+    assert command(wrapper, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", environment=environment) == "1\n"
+
+
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_pkg_config(
     mpi: str, prefix: Path, source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]
@@ -222,6 +228,7 @@ def test_wheel(tmp_path: Path, source: Path, mpi_named: Callable[[str], harness.
     )  # fmt: skip
     awaken = environment / "bin" / "awaken"
     assert "awaken " in command(awaken, "version")
+    assert os.access(environment / "bin" / "bind_gpu.sh", os.X_OK)
     log = tmp_path / "osu.log"
     log.write_text("# OSU MPI Latency Test v7.4\n# Size       Avg Latency(us)\n8   1.00\n16   2.00\n")
     command(awaken, "report", log, "-o", tmp_path / "page.html")

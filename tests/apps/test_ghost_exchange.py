@@ -506,6 +506,9 @@ def test_what_the_gpu_cannot_is_refused(gpus: str, words: str, variables: dict[s
 # ---------------------------------------------------------------------------------------------------------- binding
 
 BIND = ROOT / "apps" / "bind_gpu.sh"
+SHOW_VARIABLES = (
+    "echo CUDA $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER ROCR $ROCR_VISIBLE_DEVICES HIP $HIP_VISIBLE_DEVICES"
+)
 
 
 @pytest.mark.parametrize(
@@ -530,12 +533,41 @@ def test_a_wrapper_gives_each_rank_a_gpu(abi: str, gpus: str, inherited: dict[st
     assert "warning" not in result.out
 
 
+@pytest.mark.parametrize(
+    ("words", "variables", "chosen"),
+    [
+        (["--emulate", "cuda:3", "--", "app"], {}, "CUDA 1 PCI_BUS_ID ROCR HIP"),
+        (["--report", "--emulate=hip:3", "app"], {}, "CUDA ROCR 1 HIP"),
+        (["--emulate", "cuda", "app"], {"AWAKEN_EMULATE": "hip:1"}, "CUDA 0 PCI_BUS_ID ROCR HIP"),
+        (["--", "app", "--emulate", "cuda:4"], {"AWAKEN_EMULATE": "hip7:3"}, "CUDA ROCR 1 HIP"),
+        (["app"], {"AWAKEN_EMULATE": "cuda:3", "CUDA_VISIBLE_DEVICES": "2,0"}, "CUDA 2 PCI_BUS_ID ROCR HIP"),
+    ],
+)
+def test_the_wrapper_follows_emulated_gpus(
+    words: list[str], variables: dict[str, str], chosen: str, tmp_path: Path
+) -> None:
+    """Local rank 4 of a host without a GPU."""
+    awaken = tmp_path / "awaken"
+    awaken.write_text(f"#!/bin/sh\n{SHOW_VARIABLES}\n")
+    awaken.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "BIND_GPU_SYS": str(tmp_path), "MPI_LOCALRANKID": "4", **variables}
+    done = subprocess.run(
+        [BIND, awaken, "exec", *words],
+        env=environment, capture_output=True, text=True, timeout=harness.HANG_S, check=False,
+    )  # fmt: skip
+    assert (done.stdout.split(), done.stderr) == (chosen.split(), "")
+
+
 def visible_gpus(folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """What the program behind the wrapper has in its variables, with a /sys of its own in that folder."""
-    show = "echo CUDA $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER ROCR $ROCR_VISIBLE_DEVICES HIP $HIP_VISIBLE_DEVICES"
     environment = {"PATH": os.environ["PATH"], "BIND_GPU_SYS": str(folder), **variables}
     return subprocess.run(
-        [BIND, "sh", "-c", show], env=environment, capture_output=True, text=True, timeout=harness.HANG_S, check=False
+        [BIND, "sh", "-c", SHOW_VARIABLES],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=harness.HANG_S,
+        check=False,
     )
 
 

@@ -50,6 +50,18 @@ def test_device_arrays(mpi: str, ranks: int, awaken_program: Path, mpi_named: Ca
     assert "ok device arrays" in result.output, result.explain()
 
 
+@pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ring(mpi: str, emulate: str, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    """The example in Python, which has a device array without CuPy or PyTorch."""
+    chosen = mpi_named(mpi)
+    python = python_for(chosen, "mpi4py", "numpy")
+    script = harness.ROOT / "apps" / "examples" / "ring.py"
+    result = harness.run_ranks(chosen, 3, [python, script], emulate=emulate, timeout=harness.HANG_S)
+    result.check()
+    assert "PASS ring: 1048576 doubles round 3 ranks, and their sum" in result.output, result.explain()
+
+
 @pytest.fixture(scope="session")
 def mpi4py_suite() -> Callable[[Path], Path]:
     """The tests of the installed version of mpi4py, from its source distribution."""

@@ -1,0 +1,330 @@
+"""Runs the commands that the documentation shows, and compares what they print with what the pages say.
+
+A page is one shell session from top to bottom, in a copy of the tree's layout. What counts as a command:
+
+    ```console     a line that begins with "$ "; the lines below it are its output
+    ```sh          every line but comments and blank ones
+    four blanks    a line whose first word is one of TOOLS
+
+A line that ends with a backslash goes on in the next. Each line of output must be among those that the command printed,
+whatever its numbers, blanks and folders are; `...` stands for lines that may differ. A command must succeed. A comment
+before a block changes that:
+
+    <!-- fails -->               each command of the block must fail
+    <!-- needs: gfortran -->     the block runs where these programs are in PATH
+    <!-- not run: REASON -->     the block does not run
+
+Pages of the tutorial begin with the commands of its README. On other pages programs find four emulated GPUs, `./app`
+is a program that sends device memory, and commands that NOT_RUN names do not run. Of those, the options of `awaken` and
+the targets of `make` must at least exist.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import harness
+import pytest
+
+ROOT = harness.ROOT
+TUTORIAL = ROOT / "docs" / "tutorial"
+TUTORIAL_PAGES = sorted(TUTORIAL.glob("[0-9]-*.md"))
+OTHER_PAGES = [
+    page
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+    if page.name not in ("architecture.md", "performance.md", "protocol.md")  # how it is built; what was measured where
+]
+TOOLS = ("awaken", "mpiexec", "make", "cmake", "pip", "mpicc", "srun", "osu_")
+COMMAND_LIMIT_S = 120.0
+PROSE_WORDS = 500
+
+NOT_RUN = (
+    (r"\b(make|cmake|xargs|pip install)\b", "sets up, builds or installs, as make test itself and test_install.py do"),
+    (r"\b(srun|salloc|sbatch)\b", "needs Slurm"),
+    (r"/opt/|rocm", "needs ROCm, or an installation in /opt"),
+    (r"<prefix>|\[--|\bapp\.c\b", "is a pattern with words to put in"),
+    (r"\.(json|log) \S*\.?(json|log)|=\S+\.log|allreduce\.log", "reads files that the reader has"),
+    (r"--matrix|awaken (report|tune)\b|awaken scale", "takes minutes; tests/cli and tests/report run it in small"),
+    (r"^build/debug/", "needs a build for debugging"),
+    (r"^awaken topo( --json| --emulate|$| +#)", "measures for long without a GPU; tests/cli runs it in small"),
+    (r"awaken doctor +#", "takes seconds; the tutorial runs it"),
+    (r"awaken bench|osu_latency D D", "measures for long without a GPU; tests/bench runs it in small"),
+    (r"20000|200000|\./allreduce( +#|$)", "has the size of a real GPU"),
+    (r"\./ping_pong_(cpu|staged|gpu_aware)( +#|$)", "sends 1 GiB 55 times; the tutorial runs it in small"),
+)
+
+
+@dataclass
+class Command:
+    page: Path
+    line: int
+    text: str
+    output: list[str] = field(default_factory=list)
+    fails: bool = False
+    needs: tuple[str, ...] = ()
+    not_run: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}: $ {self.text}"
+
+
+def commands_of(page: Path, text: str) -> list[Command]:
+    """The commands of a page in their order, those that are not run too."""
+    found: list[Command] = []
+    fence, pending = "", False  # fence: "" outside of a block
+    marks: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fence, pending = ("" if fence else line.strip()[3:] or "text"), False
+            if not fence:
+                marks = {}
+            continue
+        mark = re.fullmatch(r"<!-- (fails|needs|not run)(?:: (.*))? -->", line)
+        if mark and not fence:
+            marks[mark[1]] = mark[2] or ""
+            continue
+        bare = line[4:] if not fence and line.startswith("    ") and line[4:].startswith(TOOLS) else None
+        if fence == "console" and line.startswith("$ "):
+            bare = line[2:]
+        elif fence == "sh":
+            bare = line
+        if pending:
+            found[-1].text += "\n" + line.strip()
+        elif bare is not None and bare.strip() and not bare.startswith("#"):
+            needs = tuple(marks.get("needs", "").split())
+            found.append(Command(page, number, bare.strip(), [], "fails" in marks, needs, marks.get("not run", "")))
+        elif fence == "console" and found:
+            found[-1].output.append(line)
+        pending = bool(found) and line.endswith("\\") and (pending or bare is not None)
+    return found
+
+
+def reason_not_to_run(command: Command) -> str:
+    """Empty when the command is to be run here."""
+    missing = [program for program in command.needs if shutil.which(program) is None]
+    if missing:
+        return f"{' and '.join(missing)} is not installed"
+    if command.not_run or TUTORIAL in command.page.parents:
+        return command.not_run
+    return next((reason for pattern, reason in NOT_RUN if re.search(pattern, command.text)), "")
+
+
+def plain(line: str) -> str:
+    """The line without what may differ from run to run: numbers with their units, folders, the width of columns."""
+    line = re.sub(r"(?<![\w.])(?:\.\.\.)?(?:/[\w.+-]+)+/", ".../", line)
+    line = re.sub(r"(?<!\w)[-+]?\d[\d.]*(?:e[-+]?\d+)?(?: ?(?:ns|us|ms|s|B|KiB|MiB|GiB))?\b", "#", line)
+    line = re.sub(r"(?<=\s)0x[0-9a-f]+|[0-9a-f]{16}", "#", line)
+    return " ".join(line.split())
+
+
+def missing_lines(expected: Sequence[str], printed: str) -> list[str]:
+    lines = {plain(line) for line in printed.splitlines()}
+    return [line for line in expected if plain(line) not in lines and line.strip() not in ("", "...")]
+
+
+class Session:
+    """A shell whose folder and exported variables last from command to command, in a copy of the tree's layout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.state = folder / "awaken", folder / "state"
+        (self.root / "build").mkdir(parents=True)
+        self.state.mkdir()
+        (folder / "home").mkdir()
+        for entry in ROOT.iterdir():
+            if entry.name not in (".venv", "build", ".git"):
+                (self.root / entry.name).symlink_to(entry)
+        (self.root / ".venv").symlink_to(ROOT / ".venv")
+        (self.root / "build" / "release").symlink_to(harness.build_dir())
+        (self.state / "folder").write_text(str(self.root))
+        self.home = folder / "home"
+
+    def environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        # Ranks may be root's and more than cores, which Open MPI must be told.
+        return {**harness.clean_environment(), **harness.OPENMPI_ENVIRONMENT, "HOME": str(self.home),
+                "XDG_CACHE_HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home), **more}  # fmt: skip
+
+    def run(self, command: Command, variables: Mapping[str, str]) -> str:
+        """What is wrong with the command; empty when nothing is."""
+        script = self.state / "script"
+        variables_file = self.state / "variables"
+        script.write_text(
+            f'[ ! -f "{variables_file}" ] || . "{variables_file}"\n'
+            f'cd "$(cat "{self.state}/folder")"\n'
+            f"{command.text}\n"
+            "status=$?\n"
+            # What a run gets anew must not come from the run before.
+            f'export -p | grep -v -e " TMPDIR=" -e " {harness.MARK}=" >"{variables_file}"\n'
+            f'pwd >"{self.state}/folder"\n'
+            "exit $status\n"
+        )
+        # An MPI whose rank is killed, as on the way of a command that fails and of the doctor, leaves its files behind.
+        files = harness.FILES_OF_MPIS
+        result = harness.run(["bash", str(script)], self.environment(variables), COMMAND_LIMIT_S, foreign_files=files)
+        for file in result.left:
+            if file.name.startswith(files):
+                file.unlink(missing_ok=True)
+        problems = list(result.problems)
+        if (result.status != 0) != command.fails:
+            problems.append(
+                f"exit status {result.status}, where the command {'fails' if command.fails else 'succeeds'}"
+            )
+        problems += [f"it does not print: {line}" for line in missing_lines(command.output, result.output)]
+        if not problems:
+            return ""
+        return "\n".join([str(command), *problems, "--- what it printed ---", result.output[-4000:]])
+
+
+def unknown_words(command: Command, path: str) -> list[str]:
+    """Options of `awaken` and targets of `make` in a command that do not exist."""
+    text = re.sub(r"'[^']*'|\"[^\"]*\"|#.*", "", command.text)
+    found = re.search(r"\bawaken (doctor|topo|report|compare|trace|scale|bench|tune)\b(.*?)(?: -- |$)", text, re.DOTALL)
+    if found:
+        shown = subprocess.run(
+            [harness.awaken(), found[1], "--help"],
+            env={**harness.clean_environment(), "PATH": path},
+            capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=True,
+        ).stdout  # fmt: skip
+        return [option for option in re.findall(r"--[a-z][a-z-]+", found[2]) if option not in shown]
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^make ([a-z][a-z-]*)(?=\s|$)", text)
+    return [target for target in targets if not re.search(rf"^{target}\b.*:", makefile, re.MULTILINE)]
+
+
+def run_page(commands: Sequence[Command], folder: Path, variables: Mapping[str, str]) -> None:
+    session = Session(folder)
+    (session.root / "app").symlink_to(harness.build_dir() / "apps" / "mpich" / "point_to_point")
+    for command in commands:
+        reason = reason_not_to_run(command)
+        if reason:
+            sys.stdout.write(f"not run, {reason}: {command}\n")
+            unknown = unknown_words(command, variables["PATH"])
+            assert not unknown, f"{command}\nThere is no {', '.join(unknown)}."
+        else:
+            problem = session.run(command, variables)
+            assert not problem, problem
+
+
+def name(page: Path) -> str:
+    return page.stem
+
+
+@pytest.mark.parametrize("page", TUTORIAL_PAGES, ids=name)
+def test_commands_of_the_tutorial(page: Path, awaken_program: Path, tmp_path: Path) -> None:
+    if not (harness.build_dir() / "apps" / "mpich").is_dir():
+        pytest.skip("the programs under apps/ were not built for MPICH")
+    setup = TUTORIAL / "README.md"
+    commands = commands_of(setup, setup.read_text()) + commands_of(page, page.read_text())
+    run_page(commands, tmp_path, {"PATH": f"{ROOT / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin"})
+
+
+@pytest.mark.parametrize("page", [page for page in OTHER_PAGES if commands_of(page, page.read_text())], ids=name)
+def test_commands_of_other_pages(page: Path, awaken_program: Path, tmp_path: Path) -> None:
+    if not (harness.build_dir() / "apps" / "mpich").is_dir():
+        pytest.skip("the programs under apps/ were not built for MPICH")
+    build = harness.build_dir()
+    path = (build / "bin", ROOT / ".venv" / "bin", ROOT / "apps", "/usr/local/bin", "/usr/bin", "/bin")
+    variables = {
+        "PATH": ":".join(map(str, path)),
+        "AWAKEN_EMULATE": "cuda:4",
+        "LD_LIBRARY_PATH": str(build / "lib" / "awaken" / "emulator"),
+    }
+    run_page(commands_of(page, page.read_text()), tmp_path, variables)
+
+
+def prose_of(text: str) -> str:
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"<[^>]*>|^    .*$", "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", TUTORIAL_PAGES, ids=name)
+def test_form_of_the_tutorial(page: Path) -> None:
+    """Each page is short, has an exercise with its answer folded, and can be reached from the index."""
+    text = page.read_text()
+    assert len(prose_of(text).split()) <= PROSE_WORDS
+    assert "## Exercise" in text and "<details>" in text and "</details>" in text
+    assert f"({page.name})" in (TUTORIAL / "README.md").read_text()
+
+
+PAGE = """
+# A page
+
+```console
+$ echo one 17 us; \\
+  echo two
+one 3.5 ms
+...
+$ true
+```
+
+<!-- fails -->
+```sh
+# a comment
+false     # another one
+```
+
+<!-- needs: no-such-program -->
+```sh
+false
+```
+
+<!-- not run: needs a GPU -->
+    awaken doctor
+"""
+
+
+def test_reading_a_page() -> None:
+    found = commands_of(TUTORIAL / "x.md", PAGE)
+    assert [(command.line, command.text) for command in found] == [
+        (5, "echo one 17 us; \\\necho two"),
+        (9, "true"),
+        (15, "false     # another one"),
+        (20, "false"),
+        (24, "awaken doctor"),
+    ]
+    assert [command.output for command in found] == [["one 3.5 ms", "..."], [], [], [], []]
+    assert [command.fails for command in found] == [False, False, True, False, False]
+    assert [bool(reason_not_to_run(command)) for command in found] == [False, False, False, True, True]
+
+
+def test_words_that_do_not_exist() -> None:
+    path = os.environ["PATH"]
+    unknown = [
+        unknown_words(Command(TUTORIAL / "x.md", 1, text), path)
+        for text in (
+            "make demo  # --no", "make demolition", "awaken topo --no-mpi --to-no-avail", "awaken scale --weak -- a --x"
+        )
+    ]  # fmt: skip
+    assert unknown == [[], ["demolition"], ["--to-no-avail"], []]
+
+
+def test_lines_that_count_as_the_same() -> None:
+    printed = (
+        "MPI_Recv  direct  <= 4 MiB  1  3.87 ms  1.084\nABI  MPICH (/usr/lib/x/libmpi.so.12)\nPASS reduce: 4 ranks"
+    )
+    assert not missing_lines(["MPI_Recv direct <= 8 KiB 7 9.1 us 0.5", "...", "ABI MPICH (.../libmpi.so.12)"], printed)
+    assert missing_lines(["MPI_Recv staged <= 4 MiB 1 3.87 ms 1.084"], printed)
+    assert missing_lines(["PASS reduce: 4 GPUs", "PASS"], printed) == ["PASS reduce: 4 GPUs", "PASS"]
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "fails", "problem"),
+    [
+        ("echo answer $ANSWER in $PWD", ["answer 7 in .../apps"], False, ""),
+        ("echo one", ["two"], False, "it does not print: two"),
+        ("false", [], False, "exit status 1, where the command succeeds"),
+        ("true", [], True, "exit status 0, where the command fails"),
+        ("false", [], True, ""),
+    ],
+)
+def test_running_a_command(text: str, output: list[str], fails: bool, problem: str, tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    session.run(Command(TUTORIAL / "x.md", 1, "cd apps; export ANSWER=42"), {})
+    found = session.run(Command(TUTORIAL / "x.md", 2, text, output, fails), {})
+    assert (problem in found) if problem else not found
