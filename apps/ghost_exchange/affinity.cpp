@@ -101,8 +101,7 @@ void print_affinity(int device) {
             list += (list.empty() ? "" : ", ") + std::to_string(rank);
         }
         std::printf(
-            "# warning: ranks %s share the GPU %s: give each one of its own, as apps/bind_gpu.sh does, or start "
-            "fewer ranks on a host\n",
+            "# warning: ranks %s share the GPU %s: give each its own (bind_gpu.sh), or start fewer on a host\n",
             list.c_str(), gpu.c_str());
     }
     std::fflush(stdout);
