@@ -259,12 +259,25 @@ def _launchers_of_installations(environment: Mapping[str, str], awaken: Path | N
     return [str(folder / name) for folder in folders for name in LAUNCHER_NAMES if os.access(folder / name, os.X_OK)]
 
 
+def _launchers_of_the_build(awaken: Path | None) -> list[str]:
+    """Of the MPIs for which a build was made, MPICH first, where `awaken` lies in one that nobody has installed."""
+    cache = awaken.resolve().parents[1] / "CMakeCache.txt" if awaken else None
+    if cache is None or not cache.is_file():
+        return []
+    found = dict(
+        re.findall(r"^AWAKEN_(MPICH|OPENMPI)_ROOT:PATH=(.+)$", cache.read_text(errors="replace"), re.MULTILINE)
+    )
+    folders = [Path(found[mpi], "bin") for mpi in ("MPICH", "OPENMPI") if mpi in found]
+    return [str(folder / name) for folder in folders for name in LAUNCHER_NAMES if os.access(folder / name, os.X_OK)]
+
+
 def launcher_words(
     asked: str, environment: Mapping[str, str], awaken: Path | None
 ) -> tuple[tuple[str, ...], int | None]:
     """`asked` (the words of --launcher), else mpiexec or mpirun of the installation whose library AWAKEN_MPI names,
-    else beside the program `awaken`, else of PATH, else srun inside an allocation of Slurm. {ranks} stands in the place
-    of a number of ranks that they name, which is given too. Raises NoLauncher."""
+    else beside the program `awaken`, else of PATH, else srun inside an allocation of Slurm, else of the MPI for which a
+    build in the source tree was made. {ranks} stands in the place of a number of ranks that they name, which is given
+    too. Raises NoLauncher."""
     if asked:
         try:
             words = tuple(shlex.split(asked))
@@ -277,7 +290,11 @@ def launcher_words(
     if find_allocation(environment).system == "slurm":
         names.append("srun")
     in_path = (shutil.which(name, path=environment.get("PATH")) for name in names)
-    candidates = [*_launchers_of_installations(environment, awaken), *filter(None, in_path)]
+    candidates = [
+        *_launchers_of_installations(environment, awaken),
+        *filter(None, in_path),
+        *_launchers_of_the_build(awaken),
+    ]
     if not candidates:
         raise NoLauncher(
             f"no MPI is found: there is no {', '.join(names)} in PATH: load the module of your MPI, install one "

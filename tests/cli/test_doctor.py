@@ -347,14 +347,41 @@ def test_srun_of_another_kind_than_the_mpi_expects(mpi_named: Find, tmp_path: Pa
 
 
 def test_no_mpi_is_said(tmp_path: Path) -> None:
+    """In an installation: a build knows the MPI for which it was made."""
     (tmp_path / "python3").symlink_to(sys.executable)
-    prefix = tmp_path / "prefix"
-    shutil.copytree(harness.build_dir() / "bin", prefix / "bin", ignore=lambda _folder, names: set(names) - {"awaken"})
-    (prefix / "lib").symlink_to(harness.build_dir() / "lib")
-    variables = child_jobs.environment(None, tmp_path, PATH=str(tmp_path))
-    result = child_jobs.awaken(["doctor"], variables)
-    assert (result.status, result.out) == (1, "")
-    assert "no MPI is found" in result.err and "--launcher" in result.err
+    build, prefix = harness.build_dir(), tmp_path / "prefix"
+    (prefix / "bin").mkdir(parents=True)
+    shutil.copy(build / "bin" / "awaken", prefix / "bin")
+    shutil.copytree(build / "lib" / "awaken" / "python", prefix / "lib" / "awaken" / "python")
+    done = subprocess.run(
+        [prefix / "bin" / "awaken", "doctor"],
+        env=child_jobs.environment(None, tmp_path, PATH=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=harness.HANG_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no MPI is found" in done.stderr and "--launcher" in done.stderr
+
+
+def test_a_build_knows_the_launcher_of_its_mpi(tmp_path: Path) -> None:
+    """Where PATH has none; what PATH has may be the user's choice and comes first."""
+    build, elsewhere = tmp_path / "build" / "release", tmp_path / "elsewhere"
+    launchers = [tmp_path / mpi / "bin" / "mpiexec" for mpi in ("mpich", "openmpi")] + [elsewhere / "mpiexec"]
+    for file in (build / "bin" / "awaken", *launchers):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("#!/bin/sh\n")
+        file.chmod(0o755)
+    awaken, nothing = build / "bin" / "awaken", str(tmp_path)
+    with pytest.raises(jobs.NoLauncher):
+        jobs.launcher_words("", {"PATH": nothing}, awaken)
+    roots = [f"AWAKEN_{mpi}_ROOT:PATH={tmp_path / mpi.lower()}\n" for mpi in ("OPENMPI", "MPICH")]
+    (build / "CMakeCache.txt").write_text("".join(roots))
+    assert jobs.launcher_words("", {"PATH": nothing}, awaken)[0] == (str(launchers[0]),)
+    launchers[0].unlink()
+    assert jobs.launcher_words("", {"PATH": nothing}, awaken)[0] == (str(launchers[1]),)
+    assert jobs.launcher_words("", {"PATH": str(elsewhere)}, awaken)[0] == (str(launchers[2]),)
 
 
 def test_root_is_told_what_open_mpi_wants(mpi_named: Find, tmp_path: Path) -> None:
