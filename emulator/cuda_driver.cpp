@@ -433,12 +433,8 @@ AWAKEN_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t byt
         if (!address || flags != 0) {
             return Error::invalid_value;
         }
-        std::uintptr_t reserved = 0;
-        const Error error = core().memory().reserve_addresses(bytes, alignment, reserved);
-        if (error == Error::success) {
-            *address = reserved;
-        }
-        return error;
+        return put_address(address,
+                           [&](Address& found) { return core().memory().reserve_addresses(bytes, alignment, found); });
     });
 }
 

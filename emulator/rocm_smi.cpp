@@ -17,8 +17,9 @@ bool is_device(const std::uint32_t device) {
     return static_cast<int>(device) < configuration().devices;
 }
 
-bool by_xgmi() {
-    return configuration().links.kind == EmulatedLinks::Kind::xgmi;
+/// 0 where PCIe connects the devices.
+int xgmi_links(const std::uint32_t from, const std::uint32_t to) {
+    return configuration().links.between(static_cast<int>(from), static_cast<int>(to));
 }
 
 }  // namespace
@@ -55,8 +56,8 @@ AWAKEN_EXPORT int rsmi_topo_get_link_type(std::uint32_t from, std::uint32_t to, 
         return invalid_arguments;
     }
     // Over PCIe the way goes to the host bridge and back.
-    *hops = by_xgmi() ? 1 : 2;
-    *type = by_xgmi() ? 2 : 1;
+    *hops = xgmi_links(from, to) != 0 ? 1 : 2;
+    *type = xgmi_links(from, to) != 0 ? 2 : 1;
     return success;
 }
 AWAKEN_EXPORT int rsmi_minmax_bandwidth_get(std::uint32_t from, std::uint32_t to, std::uint64_t* least,
@@ -64,10 +65,10 @@ AWAKEN_EXPORT int rsmi_minmax_bandwidth_get(std::uint32_t from, std::uint32_t to
     if (!is_device(from) || !is_device(to) || from == to || least == nullptr || most == nullptr) {
         return invalid_arguments;
     }
-    if (!by_xgmi()) {
+    if (xgmi_links(from, to) == 0) {
         return not_supported;
     }
     *least = kLinkMegabytesPerSecond;
-    *most = kLinkMegabytesPerSecond * static_cast<std::uint64_t>(configuration().links.count);
+    *most = kLinkMegabytesPerSecond * static_cast<std::uint64_t>(xgmi_links(from, to));
     return success;
 }

@@ -19,10 +19,10 @@ std::string_view variable(const char* name) noexcept {
     return value ? std::string_view(value) : std::string_view();
 }
 
-std::vector<std::string_view> split(std::string_view text) {
+std::vector<std::string_view> split(std::string_view text, char separator = ',') {
     std::vector<std::string_view> parts;
     while (true) {
-        const std::size_t comma = text.find(',');
+        const std::size_t comma = text.find(separator);
         std::string_view part = text.substr(0, comma);
         while (!part.empty() && part.front() == ' ') {
             part.remove_prefix(1);
@@ -66,7 +66,7 @@ void restrict_to(std::vector<int>& devices, const char* name) {
     devices = std::move(chosen);
 }
 
-std::string complain(const char* name, std::string_view value, const char* expected) {
+std::string complain(const char* name, std::string_view value, const std::string& expected) {
     return std::string(name) + "=" + std::string(value) + " is not understood; use " + expected;
 }
 
@@ -152,11 +152,48 @@ void read_faults(Configuration& configuration) {
     }
 }
 
+constexpr int kMostLinks = 64;
+
+/// Rows of numbers of links: "0,4,2/4,0,0/2,0,0". Says what is wrong and what to write; nothing when all is well.
+std::string read_matrix(std::string_view text, int devices, std::vector<std::vector<int>>& matrix) {
+    const std::string each = "one for each of the " + std::to_string(devices) + " devices";
+    const auto expected = static_cast<std::size_t>(devices);
+    for (const std::string_view row : split(text, '/')) {
+        const std::string here = "row " + std::to_string(matrix.size());
+        std::vector<int>& counts = matrix.emplace_back();
+        for (const std::string_view entry : split(row)) {
+            const int count = parse_number<int>(entry).value_or(-1);
+            if (count < 0 || count > kMostLinks) {
+                return here + " has \"" + std::string(entry) + "\"; write a number of links from 0 (PCIe) to 64";
+            }
+            counts.push_back(count);
+        }
+        if (counts.size() != expected) {
+            return here + " has " + std::to_string(counts.size()) + " numbers; write " + each;
+        }
+    }
+    if (matrix.size() != expected) {
+        return "it has " + std::to_string(matrix.size()) + " rows; write " + each;
+    }
+    for (std::size_t one = 0; one < expected; ++one) {
+        if (matrix[one][one] != 0) {
+            return "device " + std::to_string(one) + " has links with itself; write 0 there";
+        }
+        for (std::size_t other = 0; other < one; ++other) {
+            if (matrix[one][other] != matrix[other][one]) {
+                return "devices " + std::to_string(other) + " and " + std::to_string(one) + " have " +
+                       std::to_string(matrix[other][one]) + " links one way and " + std::to_string(matrix[one][other]) +
+                       " the other; write the same number twice";
+            }
+        }
+    }
+    return {};
+}
+
 void read_links(Configuration& configuration) {
-    constexpr int kMostLinks = 64;
     using Kind = EmulatedLinks::Kind;
     const bool cuda = configuration.vendor == Vendor::cuda;
-    configuration.links = cuda ? EmulatedLinks{Kind::nvswitch, 18} : EmulatedLinks{Kind::xgmi, 4};
+    configuration.links = cuda ? EmulatedLinks{Kind::nvswitch, 18, {}} : EmulatedLinks{Kind::xgmi, 4, {}};
     const std::string_view text = variable("AWAKEN_EMULATE_LINKS");
     if (text.empty()) {
         return;
@@ -166,17 +203,26 @@ void read_links(Configuration& configuration) {
     const int count = colon == std::string_view::npos ? 0 : parse_number<int>(text.substr(colon + 1)).value_or(0);
     const bool counted = count >= 1 && count <= kMostLinks;
     if (text == "pcie") {
-        configuration.links = {Kind::pcie, 0};
+        configuration.links = {Kind::pcie, 0, {}};
     } else if (kind == "nvlink" && cuda && counted) {
-        configuration.links = {Kind::nvlink, count};
+        configuration.links = {Kind::nvlink, count, {}};
     } else if (kind == "nvswitch" && cuda && counted) {
-        configuration.links = {Kind::nvswitch, count};
+        configuration.links = {Kind::nvswitch, count, {}};
     } else if (kind == "xgmi" && !cuda && counted) {
-        configuration.links = {Kind::xgmi, count};
+        configuration.links = {Kind::xgmi, count, {}};
+    } else if (kind == "matrix" && colon != std::string_view::npos) {
+        configuration.links = {cuda ? Kind::nvlink : Kind::xgmi, 0, {}};
+        const std::string wrong =
+            read_matrix(text.substr(colon + 1), configuration.devices, configuration.links.matrix);
+        if (!wrong.empty()) {
+            configuration.links = {};
+            configuration.problem = "AWAKEN_EMULATE_LINKS=" + std::string(text) + ": " + wrong;
+        }
     } else {
         configuration.problem =
             complain("AWAKEN_EMULATE_LINKS", text,
-                     cuda ? "pcie, nvlink:N or nvswitch:N with N from 1 to 64" : "pcie or xgmi:N with N from 1 to 64");
+                     std::string(cuda ? "pcie, nvlink:N, nvswitch:N" : "pcie, xgmi:N") +
+                         " with N from 1 to 64, or matrix:ROW/ROW/... with the numbers of links of each device");
     }
 }
 

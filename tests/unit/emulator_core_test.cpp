@@ -245,7 +245,8 @@ TEST(EmulatorLibraries, HaveTheirNewestVersionUnderThePlainName) {
                                         {"libhiprtc.so", ".7"},
                                         {"libhipblas.so", ".3"},
                                         {"librccl.so", ".1"},
-                                        {"librocm_smi64.so", ".1"}}) {
+                                        {"librocm_smi64.so", ".1"},
+                                        {"libhsa-runtime64.so", ".1"}}) {
         const std::string path = std::string(AWAKEN_EMULATOR_DIRECTORY "/") + plain;
         void* const by_plain_name = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
         EXPECT_NE(by_plain_name, nullptr) << dlerror();
@@ -305,8 +306,10 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_TRUE(configuration.faults.host_access);
 
     const std::vector<std::pair<const char*, const char*>> wrong{
-        {"AWAKEN_TEST_FAULTS", "copy-error=0"}, {"AWAKEN_TEST_FAULTS", "ccl-init=-1"}, {"AWAKEN_TEST_FAULTS", "oom=3"},
-        {"AWAKEN_EMULATE_MEMORY", "1M"},        {"AWAKEN_TEST_DELAY_US", "soon"},      {"AWAKEN_TEST_BUSY", "fail"},
+        {"AWAKEN_TEST_FAULTS", "copy-error=0"}, {"AWAKEN_TEST_FAULTS", "ccl-init=-1"},
+        {"AWAKEN_TEST_FAULTS", "oom=3"},        {"AWAKEN_EMULATE_MEMORY", "1M"},
+        {"AWAKEN_TEST_DELAY_US", "soon"},       {"AWAKEN_TEST_BUSY", "fail"},
+        {"AWAKEN_EMULATE_LINKS", "nvlink:2"},   {"AWAKEN_EMULATE_LINKS", "matrix:0,1/1,0"},
         {"AWAKEN_EMULATE", "rocm:2"},           {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {
         const char* const given = getenv(name);
