@@ -47,9 +47,9 @@ SelectionRow across_nodes(const std::optional<Kind> kind, const Algorithm algori
     return made;
 }
 
-/// Each row says what set it; docs/decisions (0029, 0031, 0036) have the figures. The nodes are pretended ones of one host, since
-/// several real ones were not to be had. The library goes from GPU to network card, so it comes before what passes
-/// through host memory. The rows for more than four ranks continue those for fewer.
+/// Each row says what set it; docs/decisions (0029, 0031, 0036) have the figures. The nodes are pretended ones of one
+/// host, since several real ones were not to be had. The library goes from GPU to network card, so it comes before what
+/// passes through host memory. The rows for more than four ranks continue those for fewer.
 std::vector<SelectionRow> built_in() {
     return {
         on_a_node(Kind::allreduce, Algorithm::one_shot, "2 H100, of the time of two-shot: 0.97 at 64K, 1.02 at 1M",
