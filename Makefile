@@ -23,7 +23,7 @@ PARALLEL = -n $(WORKERS) --dist loadgroup
 BUILD = $(IN_VENV) .venv/bin/python tools/build.py --preset $(PRESET) --jobs $(JOBS) --cmake="$(CMAKE_ARGS)"
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help demo test test-long test-asan test-tsan bench-check setup build install lint tidy format clean
+.PHONY: help demo test test-long test-asan test-tsan bench-check setup build install docs lint tidy format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -67,6 +67,11 @@ build: ## set up, and build everything into build/$(PRESET)
 install: ## build, and install into .venv (.venv/bin/awaken)
 	@$(SETUP) build
 	@$(BUILD) --install
+
+docs: ## tables and pictures from bench/results, and the site of docs/ in build/site
+	@$(SETUP) docs
+	@.venv/bin/python tools/docs.py
+	@.venv/bin/python tools/site.py
 
 lint: ## check format, Python and C++ (clang-format, ruff, mypy, clang-tidy)
 	@$(SETUP) lint

@@ -8,17 +8,20 @@
 #include <cstring>
 #include <string>
 
-#include "core/capture.h"
-#include "cuda_attributes.h"
-#include "front_end.h"
+#include "calls/copies.h"
+#include "calls/devices.h"
+#include "calls/memory.h"
+#include "calls/streams.h"
+#include "cuda.h"
 
 namespace {
 
 using namespace awaken::emulator;  // the front ends are the core's other half
+using namespace awaken::emulator::calls;
 
 using CUresult = int;
 using CUdevice = int;
-using CUdeviceptr = unsigned long long;
+using CUdeviceptr = Address;
 using CUcontext = void*;
 using CUstream = void*;
 using CUevent = void*;
@@ -28,46 +31,25 @@ using CUmemoryPool = void*;
 struct CUuuid {
     unsigned char bytes[16];
 };
-struct CUmemLocation {
-    int type;
-    int id;
-};
-struct CUmemPoolProps {
-    int allocation_type;
-    int handle_types;
-    CUmemLocation location;
-    void* security;
-    std::size_t maximum;
-    unsigned short usage;
-    unsigned char reserved[54];
-};
-static_assert(sizeof(CUmemPoolProps) == 88);
-
 struct CUmemAllocationProp {
     int type;
     int handle_types;
-    CUmemLocation location;
+    MemoryLocation location;
     void* windows;
     unsigned char flags[8];
 };
 static_assert(sizeof(CUmemAllocationProp) == 32);
 struct CUmemAccessDesc {
-    CUmemLocation location;
+    MemoryLocation location;
     int flags;
 };
 static_assert(sizeof(CUmemAccessDesc) == 12);
 using CUmemGenericAllocationHandle = unsigned long long;
 
-constexpr int kDriverVersion = 13000;
-constexpr int kMemoryTypeHost = 1;
-constexpr int kMemoryTypeDevice = 2;
-constexpr int kLocationDevice = 1;
-constexpr unsigned kStreamNonBlocking = 1;
-
 std::atomic<bool> initialised{false};
 
-Error ready() noexcept {
-    return guarded([] {
+struct Driver : Cuda {
+    static Error ready() {
         if (!initialised.load(std::memory_order_acquire)) {
             return Error::not_initialized;
         }
@@ -75,99 +57,31 @@ Error ready() noexcept {
             return Error::not_permitted;
         }
         return core().availability(Vendor::cuda);
-    });
-}
-
-/// For calls that need the driver only.
-template <typename Body>
-CUresult call(Body&& body) noexcept {
-    Error error = ready();
-    if (error == Error::success) {
-        error = guarded(body);
     }
-    return static_cast<CUresult>(error);
-}
-
-/// For calls that work on the current context.
-template <typename Body>
-CUresult in_context(Body&& body) noexcept {
-    return call([&] {
-        Context* const context = thread_state().current();
-        if (!context) {
+    static Error find_context(Context*& current) {
+        current = thread_state().current();
+        if (!current) {
             return Error::invalid_context;
         }
-        if (!context->alive) {
-            return Error::context_destroyed;
-        }
-        return body(*context);
-    });
-}
-
-template <typename Body>
-CUresult with_device(CUdevice device, Body&& body) noexcept {
-    return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
-}
-
-/// For calls that are held up while a call of another thread has locked the context.
-template <typename Body>
-CUresult in_entered_context(Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        context.enter();
-        return body(context);
-    });
-}
-
-/// For calls that could be unsafe while a stream is captured.
-template <typename Body>
-CUresult unless_capturing(Body&& body) noexcept {
-    return in_entered_context([&](Context& context) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? body(context) : error;
-    });
-}
-
-/// For calls on a stream, whose context need not be current; 0 is the current context's default stream.
-template <typename Body>
-CUresult on_stream(CUstream handle, Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        const std::shared_ptr<Stream> stream = core().stream(context, handle);
-        return stream ? body(stream) : Error::invalid_handle;
-    });
-}
-
-/// For calls on a stream that are refused for the default stream while a stream that it waits for is captured.
-template <typename Body>
-CUresult on_allowed_stream(CUstream handle, Body&& body) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const Error error = default_stream_allowed(*stream);
-        return error == Error::success ? body(stream) : error;
-    });
-}
-
-/// For calls that give work to a stream: the same, held up as above.
-template <typename Body>
-CUresult work_on_stream(CUstream handle, Body&& body) noexcept {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        stream->context().enter();
-        return body(stream);
-    });
-}
+        return usable(*current) ? Error::success : Error::context_destroyed;
+    }
+    static int result(Error error) { return static_cast<int>(error); }
+    static int host_type() { return 1; }
+    static int memory_type(const Allocation&) { return 2; }  // device memory: host memory has its own number
+    static constexpr bool has_empty_memory = false;
+};
 
 /// For calls that work in the default stream, and return when it is done.
 template <typename Body>
 CUresult in_default_stream(Body&& body) noexcept {
-    return in_entered_context([&](Context& context) {
+    return in_entered_context<Driver>([&](Context& context) {
         const Error error = default_stream_allowed(*context.legacy);
         return error == Error::success ? body(context) : error;
     });
 }
 
-template <typename Body>
-CUresult on_event(CUevent handle, Body&& body) noexcept {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? body(*event) : Error::invalid_handle;
-    });
+CUresult copy_later(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) noexcept {
+    return copy_rows<Driver>({destination, bytes, source, bytes, bytes, 1}, stream, Synchrony::stream);
 }
 
 CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) noexcept {
@@ -176,74 +90,21 @@ CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes
     });
 }
 
-CUresult copy_later(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream handle) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return copy(stream->context(), {destination, bytes, source, bytes, bytes, 1}, stream, Synchrony::stream);
-    });
-}
-
 CUresult fill_now(const FillRequest& request) noexcept {
     return in_default_stream([&](Context& context) { return fill(context, request, context.legacy, Synchrony::host); });
 }
 
-CUresult fill_later(const FillRequest& request, CUstream handle) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return fill(stream->context(), request, stream, Synchrony::stream);
-    });
-}
-
-Error copy_2d(const Copy2DParameters* parameters, const std::shared_ptr<Stream>& stream, Synchrony synchrony) {
-    if (!parameters) {
-        return Error::invalid_value;
-    }
-    CopyRequest request;
-    if (const Error error = decode(*parameters, kMemoryTypeHost, request); error != Error::success) {
-        return error;
-    }
-    return copy(stream->context(), request, stream, synchrony);
-}
-
-Error put_attribute(std::uintptr_t address, int attribute, void* data) {
-    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation) {
-        return Error::invalid_value;
-    }
-    return put_pointer_attribute(allocation.get(), address, static_cast<PointerAttribute>(attribute), data,
-                                 kMemoryTypeHost, kMemoryTypeDevice);
-}
-
-Error create_stream(Context& context, CUstream* stream, unsigned flags, int priority) {
-    if (!stream || flags > kStreamNonBlocking) {
-        return Error::invalid_value;
-    }
-    *stream = core().streams.add(
-        context.create_stream(Stream::Role::created, (flags & kStreamNonBlocking) == 0, flags, priority));
-    return Error::success;
-}
-
-Error launch(CUfunction function, const Launch& shape, CUstream handle, void** arguments, void** extra,
-             Context& context) {
-    const std::shared_ptr<Function> found = core().functions.find(function);
-    const std::shared_ptr<Stream> stream = core().stream(context, handle);
-    if (!found || !stream || found->context != &stream->context()) {
-        return Error::invalid_handle;
-    }
-    stream->context().enter();
-    if (const Error error = default_stream_allowed(*stream); error != Error::success) {
-        return error;
-    }
-    return launch_kernel(function, shape, stream, arguments, extra);
-}
-
-Error pool_of(CUmemoryPool handle, std::shared_ptr<Pool>& pool) {
-    pool = core().pools.find(handle);
-    return pool ? Error::success : Error::invalid_value;
-}
+using Api = Driver;
 
 }  // namespace
 
-// ---- the driver
-// ---------------------------------------------------------------------------------------------------------
+#define AWAKEN_CALL(name) cu##name
+#include "calls/common_calls.h"
+#include "calls/cuda_calls.h"
+#include "calls/driver_calls.h"
+#undef AWAKEN_CALL
+
+// ---- the driver ----
 
 AWAKEN_EXPORT CUresult cuInit(unsigned flags) {
     if (flags != 0) {
@@ -260,7 +121,7 @@ AWAKEN_EXPORT CUresult cuDriverGetVersion(int* version) {
     if (!version) {
         return static_cast<CUresult>(Error::invalid_value);
     }
-    *version = kDriverVersion;
+    *version = kCudaVersion;
     return 0;
 }
 
@@ -275,141 +136,31 @@ AWAKEN_EXPORT CUresult cuGetErrorString(CUresult error, const char** text) {
 
 AWAKEN_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
     static const auto* const names = [] {
-        auto* made = new std::unordered_map<int, std::string>;
-        for (int number = 0; number < 1000; ++number) {
-            const char* name = capital_name(static_cast<Error>(number));
-            if (name) {
-                made->emplace(number, number == 0 ? "CUDA_SUCCESS" : "CUDA_ERROR_" + std::string(name));
-            }
-        }
+        auto* made = names_of_errors("CUDA_ERROR_", capital_name);
+        made->insert_or_assign(0, "CUDA_SUCCESS");
         return made;
     }();
     if (!text) {
         return static_cast<CUresult>(Error::invalid_value);
     }
-    const auto at = names->find(error);
-    *text = at == names->end() ? nullptr : at->second.c_str();
-    return static_cast<CUresult>(at == names->end() ? Error::invalid_value : Error::success);
+    *text = name_in(*names, error, nullptr);
+    return static_cast<CUresult>(*text ? Error::success : Error::invalid_value);
 }
 
-// ---- devices
-// ------------------------------------------------------------------------------------------------------------
+// ---- devices ----
 
 AWAKEN_EXPORT CUresult cuDeviceGetCount(int* count) {
-    return call([&] {
-        if (!count) {
-            return Error::invalid_value;
-        }
-        *count = core().device_count();
-        return Error::success;
-    });
+    return device_count<Driver>(count);
 }
-
-AWAKEN_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-    return with_device(ordinal, [&](Device&) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = ordinal;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!name) {
-            return Error::invalid_value;
-        }
-        put_text(name, length, found.name);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!uuid) {
-            return Error::invalid_value;
-        }
-        std::memcpy(uuid->bytes, found.uuid, sizeof uuid->bytes);
-        return Error::success;
-    });
-}
-
 AWAKEN_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-    return cuDeviceGetUuid(uuid, device);
+    return device_uuid<Driver>(uuid, device);
 }
-
 AWAKEN_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!bytes) {
-            return Error::invalid_value;
-        }
-        *bytes = found.memory_bytes;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        const int answer = cuda_attribute_value(found, attribute);
-        if (!value || answer < 0) {
-            return Error::invalid_value;
-        }
-        *value = answer;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!major || !minor) {
-            return Error::invalid_value;
-        }
-        *major = cuda_attribute_value(found, 75);
-        *minor = cuda_attribute_value(found, 76);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!text) {
-            return Error::invalid_value;
-        }
-        put_text(text, length, found.pci_bus_id);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
-    return call([&] {
-        if (!device || !text) {
-            return Error::invalid_value;
-        }
-        const int found = find_device_by_bus_id(text);
-        if (found < 0) {
-            return Error::invalid_device;
-        }
-        *device = found;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-    return with_device(device, [&](Device&) {
-        if (!can) {
-            return Error::invalid_value;
-        }
-        if (!core().valid_device(peer)) {
-            return Error::invalid_device;
-        }
-        *can = can_access_peer(device, peer) ? 1 : 0;
-        return Error::success;
-    });
+    return device_memory<Driver>(bytes, device);
 }
 
 AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevice device, CUdevice peer) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         if (!value || device == peer || !core().valid_device(peer)) {
             return Error::invalid_value;
         }
@@ -422,56 +173,10 @@ AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevi
     });
 }
 
-AWAKEN_EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.default_pool.get();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
-    return with_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.current_pool.get();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
-    return with_device(device, [&](Device& found) {
-        std::shared_ptr<Pool> pool;
-        if (const Error error = pool_of(handle, pool); error != Error::success) {
-            return error;
-        }
-        if (pool->device != device) {
-            return Error::invalid_value;
-        }
-        found.current_pool = std::move(pool);
-        return Error::success;
-    });
-}
-
-// ---- contexts
-// -----------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-    return with_device(device, [&](Device&) {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        core().retain_primary(device);
-        *context = &core().primary(device);
-        return Error::success;
-    });
-}
+// ---- contexts ----
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    return with_device(
+    return on_device<Driver>(
         device, [&](Device&) { return core().release_primary(device) ? Error::success : Error::invalid_context; });
 }
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
@@ -479,7 +184,7 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
 }
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         core().reset_primary(device);
         return Error::success;
     });
@@ -489,7 +194,7 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
 }
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         if (!flags || !active) {
             return Error::invalid_value;
         }
@@ -500,7 +205,7 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* fla
 }
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         core().primary(device).flags = flags;
         return Error::success;
     });
@@ -510,7 +215,7 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flag
 }
 
 AWAKEN_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device) {
-    return with_device(device, [&](Device&) {
+    return on_device<Driver>(device, [&](Device&) {
         if (!context) {
             return Error::invalid_value;
         }
@@ -529,7 +234,7 @@ AWAKEN_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, void*, unsigned flags,
 }
 
 AWAKEN_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
-    return call([&] {
+    return call<Driver>([&] {
         Context* const context = core().find_context(handle);
         if (!context || context->primary || !context->alive) {
             return Error::invalid_context;
@@ -544,73 +249,17 @@ AWAKEN_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle) {
-    return call([&] {
-        Context* const context = core().find_context(handle);
-        if (!context || !context->alive) {
-            return Error::invalid_context;
-        }
-        thread_state().contexts.push_back(context);
-        return Error::success;
-    });
+    return push_context<Driver>(handle);
 }
-
 AWAKEN_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* popped) {
-    return call([&] {
-        ThreadState& state = thread_state();
-        if (state.contexts.empty()) {
-            return Error::invalid_context;
-        }
-        if (popped) {
-            *popped = state.current();
-        }
-        state.contexts.pop_back();
-        return Error::success;
-    });
+    return pop_context<Driver>(popped);
 }
-
-AWAKEN_EXPORT CUresult cuCtxSetCurrent(CUcontext handle) {
-    return call([&] {
-        Context* const context = handle ? core().find_context(handle) : nullptr;
-        if (handle && (!context || !context->alive)) {
-            return Error::invalid_context;
-        }
-        thread_state().set_current(context);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
-    return call([&] {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        *context = thread_state().current();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
-    return in_context([&](Context& context) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = context.device;
-        return Error::success;
-    });
-}
-
 AWAKEN_EXPORT CUresult cuCtxGetFlags(unsigned* flags) {
-    return in_context([&](Context& context) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = context.flags;
-        return Error::success;
-    });
+    return context_flags<Driver>(flags);
 }
 
 AWAKEN_EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
-    return call([&] {
+    return call<Driver>([&] {
         const Context* const context = handle ? core().find_context(handle) : thread_state().current();
         if (!context || !id) {
             return Error::invalid_context;
@@ -624,33 +273,15 @@ AWAKEN_EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
-    return call([&] {
-        if (!version) {
-            return Error::invalid_value;
-        }
-        *version = 3020;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuCtxSynchronize() {
-    return in_entered_context([](Context& context) { return synchronize(context); });
+    return call<Driver>([&] { return put(version, 3020); });
 }
 
 AWAKEN_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-    return in_context([&](Context&) {
-        if (least) {
-            *least = 0;
-        }
-        if (greatest) {
-            *greatest = -5;
-        }
-        return Error::success;
-    });
+    return stream_priorities<Driver>(least, greatest);
 }
 
 AWAKEN_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_context<Driver>([&](Context& context) {
         const Context* const other = core().find_context(peer);
         if (!other || flags != 0) {
             return other ? Error::invalid_value : Error::invalid_context;
@@ -660,40 +291,19 @@ AWAKEN_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-    return in_context([&](Context& context) {
+    return in_context<Driver>([&](Context& context) {
         const Context* const other = core().find_context(peer);
         return other ? disable_peer(context, other->device) : Error::invalid_context;
     });
 }
 
-// ---- memory
-// -------------------------------------------------------------------------------------------------------------
+// ---- memory ----
 
 AWAKEN_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total) {
-    return in_context([&](Context& context) {
-        const std::size_t all = core().device(context.device).memory_bytes;
-        if (total) {
-            *total = all;
-        }
-        if (free_bytes) {
-            *free_bytes = all - core().memory().used(context.device);
-        }
-        return Error::success;
-    });
+    return memory_info<Driver>(free_bytes, total);
 }
-
 AWAKEN_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
-    return unless_capturing([&](Context& context) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate(context, bytes, allocated);
-        if (error == Error::success) {
-            *address = allocated;
-        }
-        return error;
-    });
+    return allocate_memory<Driver>(address, bytes);
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
@@ -711,11 +321,11 @@ AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pit
 }
 
 AWAKEN_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
-    return unless_capturing([&](Context&) { return free_device("cuMemFree", address); });
+    return free_memory<Driver>("cuMemFree", address);
 }
 
 AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
-    return in_context([&](Context&) {
+    return in_context<Driver>([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!allocation || allocation->kind == MemoryKind::registered) {
             return Error::not_found;
@@ -733,101 +343,39 @@ AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* s
     });
 }
 
-AWAKEN_EXPORT CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return unless_capturing([&](Context& context) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = core().memory().allocate_host(context, MemoryKind::pinned, bytes, flags, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+AWAKEN_EXPORT CUresult cuMemHostAlloc(Address* address, std::size_t bytes, unsigned flags) {
+    return allocate_pinned<Driver>(address, bytes, flags);
 }
-
-AWAKEN_EXPORT CUresult cuMemAllocHost_v2(void** address, std::size_t bytes) {
-    return cuMemHostAlloc(address, bytes, 0);
+AWAKEN_EXPORT CUresult cuMemAllocHost_v2(Address* address, std::size_t bytes) {
+    return allocate_pinned<Driver>(address, bytes, 0);
 }
-
-AWAKEN_EXPORT CUresult cuMemFreeHost(void* address) {
-    return unless_capturing([&](Context&) { return free_pinned("cuMemFreeHost", number(address)); });
+AWAKEN_EXPORT CUresult cuMemFreeHost(Address address) {
+    return free_pinned_memory<Driver>("cuMemFreeHost", address);
 }
-
-AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned flags) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!device || flags != 0 || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *device = number(host);
-        return Error::success;
-    });
+AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, Address host, unsigned flags) {
+    return device_address<Driver>(device, host, flags);
 }
-
-AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, void* host) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!flags || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *flags = allocation->flags;
-        return Error::success;
-    });
+AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, Address host) {
+    return host_memory_flags<Driver>(flags, host);
 }
-
 AWAKEN_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned flags) {
-    return in_entered_context([&](Context& context) {
-        if (!address || (flags != 1 && flags != 2)) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = core().memory().allocate_host(context, MemoryKind::managed, bytes, flags, allocated);
-        if (error == Error::success) {
-            *address = allocated;
-        }
-        return error;
-    });
+    return allocate_managed<Driver>(address, bytes, flags);
 }
-
-AWAKEN_EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned flags) {
-    return unless_capturing(
-        [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
+AWAKEN_EXPORT CUresult cuMemHostRegister_v2(Address address, std::size_t bytes, unsigned flags) {
+    return register_memory<Driver>(address, bytes, flags);
 }
-
-AWAKEN_EXPORT CUresult cuMemHostUnregister(void* address) {
-    return unless_capturing([&](Context&) { return unregister_host("cuMemHostUnregister", number(address)); });
+AWAKEN_EXPORT CUresult cuMemHostUnregister(Address address) {
+    return unregister_memory<Driver>("cuMemHostUnregister", address);
 }
-
-/// Managed memory does not migrate here; the order of the stream is kept.
-AWAKEN_EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t, CUdevice, CUstream handle) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-        if (!allocation || allocation->kind != MemoryKind::managed) {
-            return Error::invalid_value;
-        }
-        stream->submit([] {});
-        return Error::success;
-    });
-}
-AWAKEN_EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t bytes, CUmemLocation location, unsigned,
+AWAKEN_EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t, MemoryLocation, unsigned,
                                              CUstream handle) {
-    return cuMemPrefetchAsync(address, bytes, location.id, handle);
+    return prefetch<Driver>(address, handle);
+}
+AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t, int, MemoryLocation) {
+    return advise<Driver>(address);
 }
 
-AWAKEN_EXPORT CUresult cuMemAdvise(CUdeviceptr address, std::size_t, int, CUdevice) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-        return allocation && allocation->kind == MemoryKind::managed ? Error::success : Error::invalid_value;
-    });
-}
-AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t bytes, int advice, CUmemLocation location) {
-    return cuMemAdvise(address, bytes, advice, location.id);
-}
-
-// ---- addresses and physical memory apart
-// ---------------------------------------------------------------------------------
+// ---- addresses and physical memory apart ----
 
 namespace {
 
@@ -857,7 +405,7 @@ CUmemGenericAllocationHandle give_handle(std::shared_ptr<Physical> physical) {
 
 template <typename Body>
 CUresult on_physical(CUmemGenericAllocationHandle handle, Body&& body) noexcept {
-    return call([&] {
+    return call<Driver>([&] {
         const std::shared_ptr<Physical> physical = core().physicals.find(pointer(handle));
         return physical ? body(physical) : Error::invalid_value;
     });
@@ -867,7 +415,7 @@ CUresult on_physical(CUmemGenericAllocationHandle handle, Body&& body) noexcept 
 
 AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp* properties,
                                                      int option) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!granularity || option < 0 || option > 1) {
             return Error::invalid_value;
         }
@@ -881,26 +429,22 @@ AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, c
 
 AWAKEN_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr,
                                            unsigned long long flags) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!address || flags != 0) {
             return Error::invalid_value;
         }
-        std::uintptr_t reserved = 0;
-        const Error error = core().memory().reserve_addresses(bytes, alignment, reserved);
-        if (error == Error::success) {
-            *address = reserved;
-        }
-        return error;
+        return put_address(address,
+                           [&](Address& found) { return core().memory().reserve_addresses(bytes, alignment, found); });
     });
 }
 
 AWAKEN_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
-    return call([&] { return core().memory().free_addresses(address, bytes); });
+    return call<Driver>([&] { return core().memory().free_addresses(address, bytes); });
 }
 
 AWAKEN_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
                                    const CUmemAllocationProp* properties, unsigned long long flags) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!handle || flags != 0) {
             return Error::invalid_value;
         }
@@ -927,7 +471,7 @@ AWAKEN_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 }
 
 AWAKEN_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
-    return call([&] {
+    return call<Driver>([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
         if (!handle || !allocation || allocation->kind != MemoryKind::mapped) {
             return Error::invalid_value;
@@ -964,12 +508,12 @@ AWAKEN_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::siz
 
 /// The driver waits for nothing here: the program must have seen the end of what uses the memory.
 AWAKEN_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
-    return call([&] { return core().memory().unmap(address, bytes); });
+    return call<Driver>([&] { return core().memory().unmap(address, bytes); });
 }
 
 AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptions,
                                       std::size_t count) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!descriptions || count == 0) {
             return Error::invalid_value;
         }
@@ -1002,8 +546,8 @@ AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, co
     });
 }
 
-AWAKEN_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
-    return call([&] {
+AWAKEN_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const MemoryLocation* location, CUdeviceptr address) {
+    return call<Driver>([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!flags || !location || location->type != kLocationDevice || !core().valid_device(location->id) ||
             !allocation || allocation->kind != MemoryKind::mapped) {
@@ -1031,7 +575,7 @@ AWAKEN_EXPORT CUresult cuMemExportToShareableHandle(void* shareable, CUmemGeneri
 
 /// A file descriptor is passed as if it were the pointer.
 AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable, int type) {
-    return call([&] {
+    return call<Driver>([&] {
         if (!handle || type != kPosixFile) {
             return Error::invalid_value;
         }
@@ -1044,136 +588,33 @@ AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHand
     });
 }
 
-// ---- pools
-// --------------------------------------------------------------------------------------------------------------
+// ---- pools ----
 
 AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
                                                CUstream stream) {
-    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
-        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) {
-            return error;
-        }
-        std::shared_ptr<Pool> pool;
-        if (!address || pool_of(handle, pool) != Error::success) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = allocated;
-        }
-        return error;
-    });
+    return allocate_from<Driver>(handle, address, bytes, stream);
 }
-
 AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle) {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) {
-            return error;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = allocated;
-        }
-        return error;
-    });
+    return allocate_in_order<Driver>(address, bytes, handle);
 }
-
 AWAKEN_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
-    return on_allowed_stream(handle,
-                             [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, address); });
+    return free_memory_in_order<Driver>(address, handle);
 }
 
-AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
-    return call([&] {
-        if (!handle || !properties) {
-            return Error::invalid_value;
-        }
-        if (properties->location.type != kLocationDevice || properties->handle_types != 0) {
-            return Error::not_supported;
-        }
-        if (!core().valid_device(properties->location.id)) {
-            return Error::invalid_device;
-        }
-        auto pool = std::make_shared<Pool>();
-        pool->device = properties->location.id;
-        *handle = core().pools.add(std::move(pool));
-        return Error::success;
-    });
+AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, MemoryLocation*) {
+    return on_pool<Driver>(handle, [&](const Pool&) { return put(flags, 3); });
 }
 
-AWAKEN_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle) {
-    return call([&] {
-        for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) {
-                return Error::invalid_value;
-            }
-        }
-        const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        Device& device = core().device(pool->device);
-        if (device.current_pool == pool) {
-            device.current_pool = device.default_pool;
-        }
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void* value) {
-    return call([&] {
-        std::shared_ptr<Pool> pool;
-        const Error error = pool_of(handle, pool);
-        return error == Error::success ? get_pool_attribute(*pool, attribute, value) : error;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void* value) {
-    return call([&] {
-        std::shared_ptr<Pool> pool;
-        const Error error = pool_of(handle, pool);
-        return error == Error::success ? set_pool_attribute(*pool, attribute, value) : error;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool handle, std::size_t) {
-    return call([&] {
-        std::shared_ptr<Pool> pool;
-        return pool_of(handle, pool);
-    });
-}
-
-/// All devices reach all pools; the answer to the query says so.
-AWAKEN_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool handle, const void*, std::size_t) {
-    return cuMemPoolTrimTo(handle, 0);
-}
-AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, CUmemLocation*) {
-    return call([&] {
-        std::shared_ptr<Pool> pool;
-        if (!flags || pool_of(handle, pool) != Error::success) {
-            return Error::invalid_value;
-        }
-        *flags = 3;
-        return Error::success;
-    });
-}
-
-// ---- copies and fills
-// ---------------------------------------------------------------------------------------------------
+// ---- copies and fills ----
 
 AWAKEN_EXPORT CUresult cuMemcpy(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
     return copy_now(destination, source, bytes);
 }
-AWAKEN_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void* source, std::size_t bytes) {
-    return copy_now(destination, number(source), bytes);
+AWAKEN_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, Address source, std::size_t bytes) {
+    return copy_now(destination, source, bytes);
 }
-AWAKEN_EXPORT CUresult cuMemcpyDtoH_v2(void* destination, CUdeviceptr source, std::size_t bytes) {
-    return copy_now(number(destination), source, bytes);
+AWAKEN_EXPORT CUresult cuMemcpyDtoH_v2(Address destination, CUdeviceptr source, std::size_t bytes) {
+    return copy_now(destination, source, bytes);
 }
 AWAKEN_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
     return copy_now(destination, source, bytes);
@@ -1185,12 +626,13 @@ AWAKEN_EXPORT CUresult cuMemcpyPeer(CUdeviceptr destination, CUcontext, CUdevice
 AWAKEN_EXPORT CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
     return copy_later(destination, source, bytes, stream);
 }
-AWAKEN_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void* source, std::size_t bytes,
+AWAKEN_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr destination, Address source, std::size_t bytes,
                                             CUstream stream) {
-    return copy_later(destination, number(source), bytes, stream);
+    return copy_later(destination, source, bytes, stream);
 }
-AWAKEN_EXPORT CUresult cuMemcpyDtoHAsync_v2(void* destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
-    return copy_later(number(destination), source, bytes, stream);
+AWAKEN_EXPORT CUresult cuMemcpyDtoHAsync_v2(Address destination, CUdeviceptr source, std::size_t bytes,
+                                            CUstream stream) {
+    return copy_later(destination, source, bytes, stream);
 }
 AWAKEN_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
                                             CUstream stream) {
@@ -1206,7 +648,7 @@ namespace {
 /// notice.
 struct BatchAttributes {
     unsigned source_order;
-    CUmemLocation source, destination;
+    MemoryLocation source, destination;
     unsigned flags;
 };
 static_assert(sizeof(BatchAttributes) == 24);
@@ -1251,24 +693,24 @@ AWAKEN_EXPORT CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr
     return result;
 }
 AWAKEN_EXPORT CUresult cuMemcpy2D_v2(const Copy2DParameters* parameters) {
-    return in_default_stream([&](Context& context) { return copy_2d(parameters, context.legacy, Synchrony::host); });
+    return in_default_stream(
+        [&](Context& context) { return copy_described<Driver>(parameters, context.legacy, Synchrony::host); });
 }
 AWAKEN_EXPORT CUresult cuMemcpy2DUnaligned_v2(const Copy2DParameters* parameters) {
     return cuMemcpy2D_v2(parameters);
 }
 AWAKEN_EXPORT CUresult cuMemcpy2DAsync_v2(const Copy2DParameters* parameters, CUstream handle) {
-    return work_on_stream(
-        handle, [&](const std::shared_ptr<Stream>& stream) { return copy_2d(parameters, stream, Synchrony::stream); });
+    return copy_2d<Driver>(parameters, handle, Synchrony::stream);
 }
 
 AWAKEN_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, std::size_t count) {
-    return fill_now({address, 0, value, 1, count, 1});
+    return fill_now(elements(address, 1, value, count));
 }
 AWAKEN_EXPORT CUresult cuMemsetD16_v2(CUdeviceptr address, unsigned short value, std::size_t count) {
-    return fill_now({address, 0, value, 2, count, 1});
+    return fill_now(elements(address, 2, value, count));
 }
 AWAKEN_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, std::size_t count) {
-    return fill_now({address, 0, value, 4, count, 1});
+    return fill_now(elements(address, 4, value, count));
 }
 AWAKEN_EXPORT CUresult cuMemsetD2D8_v2(CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
                                        std::size_t height) {
@@ -1282,297 +724,58 @@ AWAKEN_EXPORT CUresult cuMemsetD2D32_v2(CUdeviceptr address, std::size_t pitch, 
                                         std::size_t height) {
     return fill_now({address, pitch, value, 4, width, height});
 }
-AWAKEN_EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, std::size_t count, CUstream stream) {
-    return fill_later({address, 0, value, 1, count, 1}, stream);
-}
-AWAKEN_EXPORT CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, std::size_t count, CUstream stream) {
-    return fill_later({address, 0, value, 2, count, 1}, stream);
-}
-AWAKEN_EXPORT CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, std::size_t count, CUstream stream) {
-    return fill_later({address, 0, value, 4, count, 1}, stream);
-}
 AWAKEN_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
                                          std::size_t height, CUstream stream) {
-    return fill_later({address, pitch, value, 1, width, height}, stream);
+    return fill_rows<Driver>({address, pitch, value, 1, width, height}, stream, Synchrony::stream);
 }
 
-// ---- pointers
-// -----------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr address) {
-    return call([&] { return put_attribute(address, attribute, data); });
-}
+// ---- pointers ----
 
 AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attributes, void** data, CUdeviceptr address) {
-    return call([&] {
-        if (count != 0 && (!attributes || !data)) {
-            return Error::invalid_value;
-        }
-        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-        for (unsigned position = 0; position < count; ++position) {
-            const auto attribute = static_cast<PointerAttribute>(attributes[position]);
-            const Error error = put_pointer_attribute(allocation.get(), address, attribute, data[position],
-                                                      kMemoryTypeHost, kMemoryTypeDevice);
-            // This form leaves out what does not apply to the memory, where the single one fails.
-            const bool may_not_apply =
-                attribute == PointerAttribute::host_pointer || attribute == PointerAttribute::device_pointer;
-            if (error != Error::success && !may_not_apply) {
-                return error;
-            }
-        }
-        return Error::success;
-    });
+    return pointer_attributes<Driver>(count, attributes, data, address);
 }
 
-AWAKEN_EXPORT CUresult cuPointerSetAttribute(const void* value, int attribute, CUdeviceptr address) {
-    return call([&] {
-        if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) {
-            return Error::invalid_value;
-        }
-        unsigned on = 0;
-        std::memcpy(&on, value, sizeof on);
-        const Error error = allowed_by_captures();
-        return error == Error::success ? set_synchronous(address, on != 0) : error;
-    });
-}
-
-// ---- sharing
-// ------------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT CUresult cuIpcGetMemHandle(IpcHandle* handle, CUdeviceptr address) {
-    return in_context(
-        [&](Context&) { return handle ? core().memory().export_handle(address, *handle) : Error::invalid_value; });
-}
+// ---- sharing ----
 
 AWAKEN_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
-    return in_context([&](Context& context) {
-        constexpr unsigned kLazyEnablePeerAccess = 1;
-        if (!address || flags != kLazyEnablePeerAccess) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t opened = 0;
-        const Error error = core().memory().import_handle(context, handle, opened);
-        if (error == Error::success) {
-            *address = opened;
-        }
-        return error;
-    });
-}
-AWAKEN_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
-    return cuIpcOpenMemHandle_v2(address, handle, flags);
+    return import_memory<Driver>(address, handle, flags);
 }
 
-AWAKEN_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-    return in_context([&](Context&) { return close_import("cuIpcCloseMemHandle", address); });
-}
-
-// ---- streams and events
-// -------------------------------------------------------------------------------------------------
+// ---- streams and events ----
 
 AWAKEN_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
-    return in_entered_context([&](Context& context) { return create_stream(context, stream, flags, 0); });
+    return create_stream<Driver>(stream, flags, 0);
 }
-
-AWAKEN_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
-    return in_entered_context([&](Context& context) { return create_stream(context, stream, flags, priority); });
-}
-
 AWAKEN_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
-    return call([&] {
-        const std::shared_ptr<Stream> stream = core().streams.remove(handle);
-        if (!stream) {
-            return Error::invalid_handle;
-        }
-        stream->context().enter();
-        stream->close();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuStreamGetPriority(CUstream handle, int* priority) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!priority) {
-            return Error::invalid_value;
-        }
-        *priority = stream->priority();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = stream->flags();
-        return Error::success;
-    });
+    return destroy_stream<Driver>(handle);
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        *context = &stream->context();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = stream->context().device;
-        return Error::success;
-    });
+    return on_stream<Driver>(handle, [&](const auto& stream) { return put(context, &stream->context()); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!id) {
-            return Error::invalid_value;
-        }
-        *id = number(stream.get());
-        return Error::success;
-    });
+    return on_stream<Driver>(handle, [&](const auto& stream) { return put(id, number(stream.get())); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) {
-            return Error::invalid_value;
-        }
-        return begin_capture(*stream, static_cast<CaptureMode>(mode));
-    });
+    return begin_stream_capture<Driver>(handle, mode);
 }
-
-AWAKEN_EXPORT CUresult cuStreamEndCapture(CUstream handle, void** graph) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!graph) {
-            return Error::invalid_value;
-        }
-        return end_capture(*stream, *graph);
-    });
-}
-
-AWAKEN_EXPORT CUresult cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-    return call([&] { return executable ? instantiate_graph(graph, *executable) : Error::invalid_value; });
-}
-
-AWAKEN_EXPORT CUresult cuGraphLaunch(void* executable, CUstream handle) {
-    return work_on_stream(handle,
-                          [&](const std::shared_ptr<Stream>& stream) { return launch_graph(executable, stream); });
-}
-
-AWAKEN_EXPORT CUresult cuGraphExecDestroy(void* executable) {
-    return call([&] { return core().executable_graphs.remove(executable) ? Error::success : Error::invalid_value; });
-}
-
-AWAKEN_EXPORT CUresult cuGraphDestroy(void* graph) {
-    return call([&] { return core().graphs.remove(graph) ? Error::success : Error::invalid_value; });
-}
-
-AWAKEN_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int* status) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!status) {
-            return Error::invalid_value;
-        }
-        *status = is_capturing(*stream) ? 1 : 0;
-        return Error::success;
-    });
-}
-
 AWAKEN_EXPORT CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
-    if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) {
-        return static_cast<CUresult>(Error::invalid_value);
-    }
-    *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
-    return static_cast<CUresult>(Error::success);
+    return static_cast<CUresult>(exchange_mode(mode));
 }
-
-AWAKEN_EXPORT CUresult cuStreamQuery(CUstream handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) {
-        Error error = default_stream_allowed(*stream);
-        error = error == Error::success ? allowed_by_captures() : error;
-        return error == Error::success ? query(*stream) : error;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
-    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
-}
-
-AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> found = core().events.find(event);
-        if (!found) {
-            return Error::invalid_handle;
-        }
-        if (!found->done()) {
-            stream->context().enter();
-        }
-        return wait_in_stream(*stream, *found);
-    });
-}
-
-AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* argument) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        call_in_stream(*stream, [function, argument] { function(argument); });
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, void*), void* argument,
-                                           unsigned) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        Context& context = stream->context();
-        call_in_stream(*stream,
-                       [=, &context] { function(handle, static_cast<CUresult>(context.sticky.load()), argument); });
-        return Error::success;
-    });
-}
-
 AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
-    return in_entered_context([&](Context& context) {
-        if (!event) {
-            return Error::invalid_value;
-        }
-        *event = core().events.add(std::make_shared<Event>(context, flags));
-        return Error::success;
-    });
+    return create_event<Driver>(event, flags);
 }
-
 AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
-    return on_event(handle, [&](const Event& event) {
-        event.context().enter();
-        return core().events.remove(handle) ? Error::success : Error::invalid_handle;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
-    return work_on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != &stream->context()) {
-            return Error::invalid_handle;
-        }
-        event->record(*stream);
-        return Error::success;
-    });
+    return destroy_event<Driver>(handle);
 }
 AWAKEN_EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned) {
     return cuEventRecord(handle, stream);
 }
 
 AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle) {
-    return call([&] {
+    return call<Driver>([&] {
         Context* const context = core().find_context(context_handle);
         if (!context || !context->alive) {
             return Error::invalid_context;
@@ -1590,132 +793,38 @@ AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle
     });
 }
 
-AWAKEN_EXPORT CUresult cuEventQuery(CUevent handle) {
-    return on_event(handle, [](const Event& event) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? query(event) : error;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuEventSynchronize(CUevent handle) {
-    return on_event(handle, [](const Event& event) { return synchronize(event); });
-}
-
-AWAKEN_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
-    return on_event(start, [&](const Event& from) {
-        const std::shared_ptr<Event> to = core().events.find(end);
-        if (!to) {
-            return Error::invalid_handle;
-        }
-        return milliseconds ? to->elapsed_since(from, *milliseconds) : Error::invalid_value;
-    });
-}
 AWAKEN_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
     return cuEventElapsedTime(milliseconds, start, end);
 }
 
-// ---- kernels
-// ------------------------------------------------------------------------------------------------------------
-
-namespace {
-
-CUresult load(const char* const name, CUmodule* module, const void* image) noexcept {
-    return in_context([&](Context& context) {
-        if (!module || !image) {
-            return Error::invalid_value;
-        }
-        const void* loaded = nullptr;
-        const Error error = load_module(name, context, image, loaded);
-        if (error == Error::success) {
-            *module = const_cast<void*>(loaded);
-        }
-        return error;
-    });
-}
-
-}  // namespace
-
-AWAKEN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-    return load("cuModuleLoadData", module, image);
-}
-AWAKEN_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, int*, void**) {
-    return load("cuModuleLoadDataEx", module, image);
-}
-
-AWAKEN_EXPORT CUresult cuModuleUnload(CUmodule module) {
-    return in_context([&](Context&) { return unload_module("cuModuleUnload", module); });
-}
-
-AWAKEN_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    return in_entered_context([&](Context&) {
-        if (!function || !name) {
-            return Error::invalid_value;
-        }
-        const void* found = nullptr;
-        const Error error = find_function(module, name, found);
-        if (error == Error::success) {
-            *function = const_cast<void*>(found);
-        }
-        return error;
-    });
-}
-
-AWAKEN_EXPORT CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
-    return call([&] {
-        if (!core().functions.find(function)) {
-            return Error::invalid_handle;
-        }
-        if (!value) {
-            return Error::invalid_value;
-        }
-        *value = attribute == 0 ? Model::threads_per_block : 0;  // 0: most threads a block; the rest are sizes
-        return Error::success;
-    });
-}
+// ---- kernels ----
 
 AWAKEN_EXPORT CUresult cuFuncSetAttribute(CUfunction function, int, int) {
-    return call([&] { return core().functions.find(function) ? Error::success : Error::invalid_handle; });
+    return call<Driver>([&] { return core().functions.find(function) ? Error::success : Error::invalid_handle; });
 }
 
 AWAKEN_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int block_size,
                                                                    std::size_t) {
-    return call([&] {
-        if (!core().functions.find(function)) {
-            return Error::invalid_handle;
-        }
-        if (!blocks || block_size <= 0) {
-            return Error::invalid_value;
-        }
-        *blocks = block_size > Model::threads_per_block
-                      ? 0
-                      : std::min(Model::threads_per_multiprocessor / block_size, Model::blocks_per_multiprocessor);
-        return Error::success;
-    });
+    return most_active_blocks<Driver>(blocks, function, block_size);
 }
 AWAKEN_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function,
-                                                                            int block_size, std::size_t bytes,
-                                                                            unsigned) {
-    return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block_size, bytes);
+                                                                            int block_size, std::size_t, unsigned) {
+    return most_active_blocks<Driver>(blocks, function, block_size);
 }
-
 AWAKEN_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                       CUstream stream, void** arguments, void** extra) {
-    return in_context([&](Context& context) {
-        const Launch shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
-        return launch(function, shape, stream, arguments, extra, context);
-    });
+    return launch<Driver>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                          arguments, extra);
 }
-
 AWAKEN_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                                  unsigned block_x, unsigned block_y, unsigned block_z,
                                                  unsigned shared_bytes, CUstream stream, void** arguments) {
-    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, arguments,
-                          nullptr);
+    return launch<Driver>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                          arguments, nullptr);
 }
 
-// ---- finding calls by name
-// ----------------------------------------------------------------------------------------------
+// ---- finding calls by name ----
 
 AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t,
                                            int* status) {
@@ -1771,11 +880,4 @@ AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, 
 
 AWAKEN_EXPORT CUresult cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags) {
     return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
-}
-
-AWAKEN_EXPORT CUresult cuProfilerStart() {
-    return call([] { return Error::success; });
-}
-AWAKEN_EXPORT CUresult cuProfilerStop() {
-    return call([] { return Error::success; });
 }

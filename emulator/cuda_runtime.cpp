@@ -7,9 +7,8 @@
 #include <cstring>
 #include <string>
 
-#include "core/capture.h"
-#include "cuda_attributes.h"
-#include "runtime_state.h"
+#include "calls/runtime.h"
+#include "cuda.h"
 
 #ifndef AWAKEN_CUDART_VERSION
 #error "AWAKEN_CUDART_VERSION must be 12 or 13"
@@ -18,6 +17,7 @@
 namespace {
 
 using namespace awaken::emulator;
+using namespace awaken::emulator::calls;
 
 using cudaError_t = int;
 using cudaStream_t = void*;
@@ -26,7 +26,6 @@ using cudaMemPool_t = void*;
 
 constexpr bool kVersion13 = AWAKEN_CUDART_VERSION >= 13;
 constexpr int kRuntimeVersion = kVersion13 ? 13000 : 12090;
-constexpr int kDriverVersion = 13000;
 
 enum MemoryType : int { kUnregistered = 0, kHost = 1, kDevice = 2, kManaged = 3 };
 enum CopyKind : int { kHostToHost = 0, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kDefault = 4 };
@@ -34,49 +33,13 @@ enum CopyKind : int { kHostToHost = 0, kHostToDevice = 1, kDeviceToHost = 2, kDe
 struct cudaPointerAttributes {
     int type;
     int device;
-    void* devicePointer;
-    void* hostPointer;
+    Address devicePointer;
+    Address hostPointer;
 #if AWAKEN_CUDART_VERSION >= 13
     long reserved[8];
 #endif
 };
 static_assert(sizeof(cudaPointerAttributes) == (kVersion13 ? 88 : 24));
-
-struct cudaMemLocation {
-    int type;
-    int id;
-};
-struct cudaMemPoolProps {
-    int allocation_type;
-    int handle_types;
-    cudaMemLocation location;
-    void* security;
-    std::size_t maximum;
-    unsigned short usage;
-    unsigned char reserved[54];
-};
-
-/// Where the fields of cudaDeviceProp lie that are filled in; all others are zero.
-struct PropertyLayout {
-    std::size_t size, multiprocessors, integrated, can_map_host, concurrent_kernels, pci_bus, pci_device, pci_domain,
-        copy_engines, unified_addressing, bus_width, l2, threads_per_multiprocessor, stream_priorities,
-        shared_per_multiprocessor, registers_per_multiprocessor, managed, concurrent_managed, host_pointer_registered,
-        cooperative, shared_optin, blocks_per_multiprocessor, host_register, pools, ipc_events;
-};
-constexpr PropertyLayout kLayout =
-    kVersion13 ? PropertyLayout{1008, 384, 388, 392, 560, 568, 572, 576, 584, 588, 592, 596, 604,
-                                608,  624, 632, 636, 656, 664, 668, 672, 688, 704, 720, 744}
-               : PropertyLayout{1032, 388, 396, 400, 576, 584, 588, 592, 600, 604, 612, 616, 624,
-                                628,  640, 648, 652, 676, 684, 688, 696, 712, 728, 744, 768};
-
-/// What the runtime answers where the driver's number would surprise a program of the runtime.
-cudaError_t result(Error error) noexcept {
-    if (error == Error::success || error == Error::not_ready) {
-        return static_cast<cudaError_t>(error);
-    }
-    thread_state().last_error = error;
-    return static_cast<cudaError_t>(error);
-}
 
 /// As the real runtime library does at its first call: loads the driver's library and initialises it, so that both, and
 /// whoever looks for the driver among the loaded libraries, see an initialised driver.
@@ -94,204 +57,71 @@ void initialise_driver() noexcept {
     static_cast<void>(once);
 }
 
-template <typename Body>
-cudaError_t call(Body&& body) noexcept {
-    initialise_driver();
-    return result(guarded([&] {
+struct Cudart : Cuda {
+    static Error ready() {
+        initialise_driver();
         const Error error = core().availability(Vendor::cuda);
         // A wrong environment means that the runtime cannot start.
         if (error == Error::invalid_value) {
             return Error::not_initialized;
         }
-        if (called_from_host_function()) {
-            return Error::not_permitted;
-        }
-        return error == Error::success ? body() : error;
-    }));
-}
-
-template <typename Body>
-cudaError_t in_context(Body&& body) noexcept {
-    return call([&] { return body(runtime_context()); });
-}
-
-/// For calls that are held up while a call of another thread has locked the context.
-template <typename Body>
-cudaError_t in_entered_context(Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        context.enter();
-        return body(context);
-    });
-}
-
-/// For calls that could be unsafe while a stream is captured; held up like the above.
-template <typename Body>
-cudaError_t unless_capturing(Body&& body) noexcept {
-    return in_entered_context([&](Context& context) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? body(context) : error;
-    });
-}
-
-template <typename Body>
-cudaError_t on_stream(cudaStream_t handle, Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        const std::shared_ptr<Stream> stream = core().stream(context, handle);
-        return stream ? body(stream) : Error::invalid_handle;
-    });
-}
-
-/// For calls on a stream that are refused for the default stream while a stream that it waits for is captured.
-template <typename Body>
-cudaError_t on_allowed_stream(cudaStream_t handle, Body&& body) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const Error error = default_stream_allowed(*stream);
-        return error == Error::success ? body(stream) : error;
-    });
-}
-
-/// For calls that give work to a stream: the same, held up as above.
-template <typename Body>
-cudaError_t work_on_stream(cudaStream_t handle, Body&& body) noexcept {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        stream->context().enter();
-        return body(stream);
-    });
-}
-
-template <typename Body>
-cudaError_t on_event(cudaEvent_t handle, Body&& body) noexcept {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? body(*event) : Error::invalid_handle;
-    });
-}
-
-template <typename Body>
-cudaError_t on_device(int device, Body&& body) noexcept {
-    return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
-}
-
-Error check_kind(int kind) noexcept {
-    return kind >= kHostToHost && kind <= kDefault ? Error::success : Error::invalid_copy_direction;
-}
-
-cudaError_t copy_rows(const CopyRequest& request, int kind, cudaStream_t handle, Synchrony synchrony) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (const Error error = check_kind(kind); error != Error::success) {
-            return error;
-        }
-        return copy(stream->context(), request, stream, synchrony);
-    });
-}
-
-cudaError_t fill_rows(const FillRequest& request, cudaStream_t handle, Synchrony synchrony) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return fill(stream->context(), request, stream, synchrony);
-    });
-}
-
-FillRequest bytes_of(void* address, std::size_t pitch, int value, std::size_t width, std::size_t rows) noexcept {
-    return {number(address), pitch, static_cast<std::uint32_t>(value) & 0xffU, 1, width, rows};
-}
-
-Error allocate_host(void** address, std::size_t bytes, MemoryKind kind, unsigned flags, Context& context) {
-    if (!address) {
-        return Error::invalid_value;
+        return called_from_host_function() ? Error::not_permitted : error;
     }
-    if (bytes == 0) {
-        *address = nullptr;
+    static Error find_context(Context*& current) {
+        current = &runtime_context();
         return Error::success;
     }
-    std::uintptr_t allocated = 0;
-    const Error error = core().memory().allocate_host(context, kind, bytes, flags, allocated);
-    if (error == Error::success) {
-        *address = pointer(allocated);
+    /// Failures stay the last error until the program asks for it.
+    static int result(Error error) {
+        if (error != Error::success && error != Error::not_ready) {
+            thread_state().last_error = error;
+        }
+        return static_cast<int>(error);
     }
-    return error;
-}
+    static int host_type() { return kHost; }
+    static int memory_type(const Allocation& allocation) {
+        return allocation.kind == MemoryKind::managed ? kManaged : (allocation.on_device() ? kDevice : kHost);
+    }
+    static bool valid_kind(int kind) { return kind >= kHostToHost && kind <= kDefault; }
+    static constexpr std::size_t pitch_alignment = Model::pitch_alignment;
+    static constexpr bool has_empty_memory = true;
+};
 
 Error put_properties(const Device& device, void* properties) {
+    constexpr std::size_t kSize = kVersion13 ? 1008 : 1032;
+    constexpr std::size_t kPciBus = kVersion13 ? 568 : 584;
     if (!properties) {
         return Error::invalid_value;
     }
-    std::memset(properties, 0, kLayout.size);
-    // The first 368 bytes have the same layout in both versions.
+    std::memset(properties, 0, kSize);
     put_text(static_cast<char*>(properties), 256, device.name);
-    std::memcpy(static_cast<char*>(properties) + 256, device.uuid, sizeof device.uuid);
+    put_field(properties, 256, device.uuid);
     put_field(properties, 288, device.memory_bytes);
-    put_field(properties, 296, std::size_t{Model::shared_bytes_per_block});
-    put_field(properties, 304, Model::registers);
-    put_field(properties, 308, 32);  // warp size
-    put_field(properties, 312, std::size_t{2147483647});
-    put_field(properties, 320, Model::threads_per_block);
-    const int block_extent[3] = {Model::threads_per_block, Model::threads_per_block, 64};
-    const int grid_extent[3] = {Model::grid_x, Model::grid_yz, Model::grid_yz};
-    put_field(properties, 324, block_extent);
-    put_field(properties, 336, grid_extent);
-    put_field(properties, 352, std::size_t{Model::constant_bytes});
-    put_field(properties, 360, 9);  // compute capability
-    put_field(properties, 364, 0);
-    put_field(properties, 368, std::size_t{Model::pitch_alignment});
-    put_field(properties, kLayout.multiprocessors, Model::multiprocessors);
-    put_field(properties, kLayout.integrated, 0);
-    put_field(properties, kLayout.pci_bus, device.pci_bus);
-    put_field(properties, kLayout.pci_device, 0);
-    put_field(properties, kLayout.pci_domain, 0);
-    put_field(properties, kLayout.copy_engines, 2);
-    put_field(properties, kLayout.bus_width, Model::bus_width);
-    put_field(properties, kLayout.l2, Model::l2_bytes);
-    put_field(properties, kLayout.threads_per_multiprocessor, Model::threads_per_multiprocessor);
-    put_field(properties, kLayout.shared_per_multiprocessor, std::size_t{Model::shared_bytes_per_multiprocessor});
-    put_field(properties, kLayout.registers_per_multiprocessor, Model::registers);
-    put_field(properties, kLayout.shared_optin, std::size_t{Model::shared_bytes_per_block});
-    put_field(properties, kLayout.blocks_per_multiprocessor, Model::blocks_per_multiprocessor);
-    for (const std::size_t yes :
-         {kLayout.can_map_host, kLayout.concurrent_kernels, kLayout.unified_addressing, kLayout.stream_priorities,
-          kLayout.managed, kLayout.concurrent_managed, kLayout.host_pointer_registered, kLayout.cooperative,
-          kLayout.host_register, kLayout.pools}) {
-        put_field(properties, yes, 1);
-    }
+    put_field(properties, kPciBus, device.pci_bus);
+    put_figures(kCudaFigures, kVersion13 ? 1 : 0, properties);
     return Error::success;
 }
 
+using Api = Cudart;
+
 }  // namespace
 
-// ---- errors and versions
-// ------------------------------------------------------------------------------------------------
+#define AWAKEN_CALL(name) cuda##name
+#include "calls/common_calls.h"
+#include "calls/cuda_calls.h"
+#include "calls/runtime_calls.h"
+#undef AWAKEN_CALL
 
-AWAKEN_EXPORT const char* cudaGetErrorString(cudaError_t error) {
-    return description(static_cast<Error>(error));
-}
+// ---- errors and versions ----
 
 AWAKEN_EXPORT const char* cudaGetErrorName(cudaError_t error) {
-    static const auto* const names = [] {
-        auto* made = new std::unordered_map<int, std::string>;
-        for (int number = 0; number < 1000; ++number) {
-            if (const char* name = camel_name(static_cast<Error>(number))) {
-                made->emplace(number, "cuda" + std::string(name));
-            }
-        }
-        return made;
-    }();
-    const auto at = names->find(error);
-    return at == names->end() ? "unrecognized error code" : at->second.c_str();
-}
-
-AWAKEN_EXPORT cudaError_t cudaGetLastError() {
-    ThreadState& state = thread_state();
-    const Error last = state.last_error;
-    state.last_error = Error::success;
-    return static_cast<cudaError_t>(last);
-}
-
-AWAKEN_EXPORT cudaError_t cudaPeekAtLastError() {
-    return static_cast<cudaError_t>(thread_state().last_error);
+    static const ErrorNames* const names = names_of_errors("cuda", camel_name);
+    return name_in(*names, error, "unrecognized error code");
 }
 
 AWAKEN_EXPORT cudaError_t cudaRuntimeGetVersion(int* version) {
     if (!version) {
-        return result(Error::invalid_value);
+        return Cudart::result(Error::invalid_value);
     }
     *version = kRuntimeVersion;
     return 0;
@@ -300,48 +130,16 @@ AWAKEN_EXPORT cudaError_t cudaRuntimeGetVersion(int* version) {
 /// 0 is "no driver", as the real runtime says it.
 AWAKEN_EXPORT cudaError_t cudaDriverGetVersion(int* version) {
     if (!version) {
-        return result(Error::invalid_value);
+        return Cudart::result(Error::invalid_value);
     }
-    *version = core().configuration().vendor == Vendor::cuda ? kDriverVersion : 0;
+    *version = core().configuration().vendor == Vendor::cuda ? kCudaVersion : 0;
     return 0;
 }
 
-// ---- devices
-// ------------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT cudaError_t cudaGetDeviceCount(int* count) {
-    if (count) {
-        *count = 0;
-    }
-    return call([&] {
-        if (!count) {
-            return Error::invalid_value;
-        }
-        *count = core().device_count();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaSetDevice(int device) {
-    return on_device(device, [&](Device&) {
-        use_device(device);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaGetDevice(int* device) {
-    return call([&] {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        const Context* const context = thread_state().current();
-        *device = context ? context->device : 0;
-        return Error::success;
-    });
-}
+// ---- devices ----
 
 AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
-    return on_device(device, [&](Device&) {
+    return on_device<Cudart>(device, [&](Device&) {
         if (!core().primary(device).alive) {
             core().retain_primary(device);
         }
@@ -349,736 +147,105 @@ AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
     });
 }
 
-AWAKEN_EXPORT cudaError_t cudaSetDeviceFlags(unsigned flags) {
-    return in_context([&](Context& context) {
-        context.flags = flags;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaGetDeviceFlags(unsigned* flags) {
-    return in_context([&](Context& context) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = context.flags;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaDeviceSynchronize() {
-    return in_entered_context([](Context& context) { return synchronize(context); });
-}
-
-AWAKEN_EXPORT cudaError_t cudaDeviceReset() {
-    return in_context([](Context& context) {
-        core().reset_primary(context.device);
-        return Error::success;
-    });
-}
-
 AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties_v2(void* properties, int device) {
-    return on_device(device, [&](Device& found) { return put_properties(found, properties); });
+    return on_device<Cudart>(device, [&](Device& found) { return put_properties(found, properties); });
 }
 AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties(void* properties, int device) {
     return cudaGetDeviceProperties_v2(properties, device);
 }
 
-AWAKEN_EXPORT cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
-    return on_device(device, [&](Device& found) {
-        const int answer = cuda_attribute_value(found, attribute);
-        if (!value || answer < 0) {
-            return Error::invalid_value;
-        }
-        *value = answer;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!text) {
-            return Error::invalid_value;
-        }
-        put_text(text, length, found.pci_bus_id);
-        return Error::success;
-    });
-}
-
+/// No text is an address that no device has.
 AWAKEN_EXPORT cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
-    return call([&] {
-        const int found = find_device_by_bus_id(text);
-        if (!device) {
-            return Error::invalid_value;
-        }
-        if (found < 0) {
-            return Error::invalid_device;
-        }
-        *device = found;
-        return Error::success;
-    });
+    return device_at_bus_id<Cudart>(device, text ? text : "");
 }
 
-AWAKEN_EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-    return in_context([&](Context&) {
-        if (least) {
-            *least = 0;
-        }
-        if (greatest) {
-            *greatest = -5;
-        }
-        return Error::success;
-    });
+// ---- memory ----
+
+AWAKEN_EXPORT cudaError_t cudaFree(Address address) {
+    return free_memory<Cudart>("cudaFree", address);
 }
-
-AWAKEN_EXPORT cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-    return on_device(device, [&](Device&) {
-        if (!can) {
-            return Error::invalid_value;
-        }
-        if (!core().valid_device(peer)) {
-            return Error::invalid_device;
-        }
-        *can = can_access_peer(device, peer) ? 1 : 0;
-        return Error::success;
-    });
+AWAKEN_EXPORT cudaError_t cudaFreeHost(Address address) {
+    return free_pinned_memory<Cudart>("cudaFreeHost", address);
 }
-
-AWAKEN_EXPORT cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (flags != 0) {
-            return Error::invalid_value;
-        }
-        return core().valid_device(peer) ? enable_peer(context, peer) : Error::invalid_device;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaDeviceDisablePeerAccess(int peer) {
-    return in_context([&](Context& context) {
-        return core().valid_device(peer) ? disable_peer(context, peer) : Error::invalid_device;
-    });
-}
-
-// ---- memory
-// -------------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
-    return in_context([&](Context& context) {
-        const std::size_t all = core().device(context.device).memory_bytes;
-        if (total) {
-            *total = all;
-        }
-        if (free_bytes) {
-            *free_bytes = all - core().memory().used(context.device);
-        }
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaMalloc(void** address, std::size_t bytes) {
-    return unless_capturing([&](Context& context) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = bytes == 0 ? Error::success : allocate(context, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaMallocPitch(void** address, std::size_t* pitch, std::size_t width, std::size_t height) {
-    if (!pitch) {
-        return result(Error::invalid_value);
-    }
-    constexpr std::size_t kAlignment = Model::pitch_alignment;
-    *pitch = (width + kAlignment - 1) / kAlignment * kAlignment;
-    return cudaMalloc(address, *pitch * height);
-}
-
-AWAKEN_EXPORT cudaError_t cudaFree(void* address) {
-    return unless_capturing([&](Context&) { return free_device("cudaFree", number(address)); });
-}
-
-AWAKEN_EXPORT cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return unless_capturing(
-        [&](Context& context) { return allocate_host(address, bytes, MemoryKind::pinned, flags, context); });
-}
-AWAKEN_EXPORT cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
-    return cudaHostAlloc(address, bytes, 0);
-}
-
-AWAKEN_EXPORT cudaError_t cudaFreeHost(void* address) {
-    return unless_capturing(
-        [&](Context&) { return address ? free_pinned("cudaFreeHost", number(address)) : Error::success; });
-}
-
-AWAKEN_EXPORT cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!device || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *device = host;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!flags || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *flags = allocation->flags;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned flags) {
-    return unless_capturing(
-        [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
-}
-
-AWAKEN_EXPORT cudaError_t cudaHostUnregister(void* address) {
-    return unless_capturing([&](Context&) { return unregister_host("cudaHostUnregister", number(address)); });
-}
-
-AWAKEN_EXPORT cudaError_t cudaMallocManaged(void** address, std::size_t bytes, unsigned flags) {
-    return in_entered_context([&](Context& context) {
-        if (flags != 1 && flags != 2) {
-            return Error::invalid_value;
-        }
-        return allocate_host(address, bytes, MemoryKind::managed, flags, context);
-    });
-}
-
-namespace {
-
-cudaError_t prefetch(const void* address, cudaStream_t handle) noexcept {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!allocation || allocation->kind != MemoryKind::managed) {
-            return Error::invalid_value;
-        }
-        stream->submit([] {});
-        return Error::success;
-    });
-}
-
-cudaError_t advise(const void* address) noexcept {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        return allocation && allocation->kind == MemoryKind::managed ? Error::success : Error::invalid_value;
-    });
-}
-
-}  // namespace
 
 #if AWAKEN_CUDART_VERSION >= 13
-AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(const void* address, std::size_t, cudaMemLocation, unsigned,
+AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(Address address, std::size_t, MemoryLocation, unsigned,
                                                cudaStream_t stream) {
-    return prefetch(address, stream);
+    return prefetch<Cudart>(address, stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemAdvise(const void* address, std::size_t, int, cudaMemLocation) {
-    return advise(address);
+AWAKEN_EXPORT cudaError_t cudaMemAdvise(Address address, std::size_t, int, MemoryLocation) {
+    return advise<Cudart>(address);
 }
 #else
-AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(const void* address, std::size_t, int, cudaStream_t stream) {
-    return prefetch(address, stream);
+AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(Address address, std::size_t, int, cudaStream_t stream) {
+    return prefetch<Cudart>(address, stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemAdvise(const void* address, std::size_t, int, int) {
-    return advise(address);
+AWAKEN_EXPORT cudaError_t cudaMemAdvise(Address address, std::size_t, int, int) {
+    return advise<Cudart>(address);
 }
-AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync_v2(const void* address, std::size_t, cudaMemLocation, unsigned,
+AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync_v2(Address address, std::size_t, MemoryLocation, unsigned,
                                                   cudaStream_t stream) {
-    return prefetch(address, stream);
+    return prefetch<Cudart>(address, stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemAdvise_v2(const void* address, std::size_t, int, cudaMemLocation) {
-    return advise(address);
+AWAKEN_EXPORT cudaError_t cudaMemAdvise_v2(Address address, std::size_t, int, MemoryLocation) {
+    return advise<Cudart>(address);
 }
 #endif
 
-AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
-    return call([&] {
+AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, Address address) {
+    return call<Cudart>([&] {
         if (!attributes) {
             return Error::invalid_value;
         }
         *attributes = {};
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!allocation) {
             attributes->type = kUnregistered;
             attributes->device = -2;
-            attributes->hostPointer = const_cast<void*>(address);
-            return core().memory().in_device_range(number(address)) ? Error::invalid_value : Error::success;
+            attributes->hostPointer = address;
+            return core().memory().in_device_range(address) ? Error::invalid_value : Error::success;
         }
-        const bool managed = allocation->kind == MemoryKind::managed;
-        attributes->type = managed ? kManaged : (allocation->on_device() ? kDevice : kHost);
+        attributes->type = Cudart::memory_type(*allocation);
         attributes->device = allocation->device;
-        attributes->devicePointer = const_cast<void*>(address);
-        attributes->hostPointer = allocation->on_device() ? nullptr : const_cast<void*>(address);
+        attributes->devicePointer = address;
+        attributes->hostPointer = allocation->on_device() ? 0 : address;
         return Error::success;
     });
 }
 
-// ---- pools
-// --------------------------------------------------------------------------------------------------------------
+// ---- copies and fills ----
 
-AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t bytes, cudaMemPool_t handle,
-                                                  cudaStream_t stream) {
-    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
-        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) {
-            return error;
-        }
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!address || !pool) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+AWAKEN_EXPORT cudaError_t cudaMemcpy_ptds(Address destination, Address source, std::size_t bytes, int kind) {
+    return copy_bytes<Cudart>(destination, source, bytes, kind, kPerThread, Synchrony::host);
 }
-
-AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cudaStream_t handle) {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) {
-            return error;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaFreeAsync(void* address, cudaStream_t handle) {
-    return on_allowed_stream(
-        handle, [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
-}
-
-AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.default_pool.get();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.current_pool.get();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle) {
-    return on_device(device, [&](Device& found) {
-        std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!pool || pool->device != device) {
-            return Error::invalid_value;
-        }
-        found.current_pool = std::move(pool);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const cudaMemPoolProps* properties) {
-    return call([&] {
-        if (!handle || !properties) {
-            return Error::invalid_value;
-        }
-        if (properties->location.type != 1 || properties->handle_types != 0) {
-            return Error::not_supported;
-        }
-        if (!core().valid_device(properties->location.id)) {
-            return Error::invalid_device;
-        }
-        auto pool = std::make_shared<Pool>();
-        pool->device = properties->location.id;
-        *handle = core().pools.add(std::move(pool));
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
-    return call([&] {
-        for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) {
-                return Error::invalid_value;
-            }
-        }
-        const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        Device& device = core().device(pool->device);
-        if (device.current_pool == pool) {
-            device.current_pool = device.default_pool;
-        }
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, int attribute, void* value) {
-    return call([&] {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        return pool ? get_pool_attribute(*pool, attribute, value) : Error::invalid_value;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, int attribute, void* value) {
-    return call([&] {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        return pool ? set_pool_attribute(*pool, attribute, value) : Error::invalid_value;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, std::size_t) {
-    return call([&] { return core().pools.find(handle) ? Error::success : Error::invalid_value; });
-}
-AWAKEN_EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const void*, std::size_t) {
-    return cudaMemPoolTrimTo(handle, 0);
-}
-
-// ---- copies and fills
-// --------------------------------------------------------------------------------------------------- Calls without a
-// stream use the legacy default stream, the _ptds and _ptsz forms (programs built with a default stream per thread) the
-// calling thread's own.
-
-namespace {
-
-void* const kPerThread = reinterpret_cast<void*>(2);
-
-/// What the handle 0 means in the _ptsz forms.
-cudaStream_t or_per_thread(cudaStream_t stream) noexcept {
-    return stream ? stream : kPerThread;
-}
-
-CopyRequest bytes_between(void* destination, const void* source, std::size_t bytes) noexcept {
-    return {number(destination), bytes, number(source), bytes, bytes, 1};
-}
-
-}  // namespace
-
-AWAKEN_EXPORT cudaError_t cudaMemcpy(void* destination, const void* source, std::size_t bytes, int kind) {
-    return copy_rows(bytes_between(destination, source, bytes), kind, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpy_ptds(void* destination, const void* source, std::size_t bytes, int kind) {
-    return copy_rows(bytes_between(destination, source, bytes), kind, kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t bytes, int kind,
-                                          cudaStream_t stream) {
-    return copy_rows(bytes_between(destination, source, bytes), kind, stream, Synchrony::stream);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpyAsync_ptsz(void* destination, const void* source, std::size_t bytes, int kind,
+AWAKEN_EXPORT cudaError_t cudaMemcpyAsync_ptsz(Address destination, Address source, std::size_t bytes, int kind,
                                                cudaStream_t stream) {
-    return cudaMemcpyAsync(destination, source, bytes, kind, or_per_thread(stream));
+    return copy_bytes<Cudart>(destination, source, bytes, kind, or_per_thread(stream), Synchrony::stream);
 }
-AWAKEN_EXPORT cudaError_t cudaMemcpyPeer(void* destination, int, const void* source, int, std::size_t bytes) {
-    return cudaMemcpy(destination, source, bytes, kDefault);
+AWAKEN_EXPORT cudaError_t cudaMemset_ptds(Address address, int value, std::size_t bytes) {
+    return fill_bytes<Cudart>(address, 0, value, bytes, 1, kPerThread, Synchrony::host);
 }
-AWAKEN_EXPORT cudaError_t cudaMemcpyPeerAsync(void* destination, int, const void* source, int, std::size_t bytes,
-                                              cudaStream_t stream) {
-    return cudaMemcpyAsync(destination, source, bytes, kDefault, stream);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpy2D(void* destination, std::size_t destination_pitch, const void* source,
-                                       std::size_t source_pitch, std::size_t width, std::size_t height, int kind) {
-    return copy_rows({number(destination), destination_pitch, number(source), source_pitch, width, height}, kind,
-                     nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,
-                                            std::size_t source_pitch, std::size_t width, std::size_t height, int kind,
-                                            cudaStream_t stream) {
-    return copy_rows({number(destination), destination_pitch, number(source), source_pitch, width, height}, kind,
-                     stream, Synchrony::stream);
+AWAKEN_EXPORT cudaError_t cudaMemsetAsync_ptsz(Address address, int value, std::size_t bytes, cudaStream_t stream) {
+    return fill_bytes<Cudart>(address, 0, value, bytes, 1, or_per_thread(stream), Synchrony::stream);
 }
 
-AWAKEN_EXPORT cudaError_t cudaMemset(void* address, int value, std::size_t bytes) {
-    return fill_rows(bytes_of(address, 0, value, bytes, 1), nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemset_ptds(void* address, int value, std::size_t bytes) {
-    return fill_rows(bytes_of(address, 0, value, bytes, 1), kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t stream) {
-    return fill_rows(bytes_of(address, 0, value, bytes, 1), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT cudaError_t cudaMemsetAsync_ptsz(void* address, int value, std::size_t bytes, cudaStream_t stream) {
-    return cudaMemsetAsync(address, value, bytes, or_per_thread(stream));
-}
-AWAKEN_EXPORT cudaError_t cudaMemset2D(void* address, std::size_t pitch, int value, std::size_t width,
-                                       std::size_t height) {
-    return fill_rows(bytes_of(address, pitch, value, width, height), nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemset2DAsync(void* address, std::size_t pitch, int value, std::size_t width,
-                                            std::size_t height, cudaStream_t stream) {
-    return fill_rows(bytes_of(address, pitch, value, width, height), stream, Synchrony::stream);
-}
-
-// ---- sharing
-// ------------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT cudaError_t cudaIpcGetMemHandle(IpcHandle* handle, void* address) {
-    return in_context([&](Context&) {
-        return handle ? core().memory().export_handle(number(address), *handle) : Error::invalid_value;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaIpcOpenMemHandle(void** address, IpcHandle handle, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (!address || flags != 1) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t opened = 0;
-        const Error error = core().memory().import_handle(context, handle, opened);
-        if (error == Error::success) {
-            *address = pointer(opened);
-        }
-        return error;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaIpcCloseMemHandle(void* address) {
-    return in_context([&](Context&) { return close_import("cudaIpcCloseMemHandle", number(address)); });
-}
-
-// ---- streams and events
-// -------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
-    return in_entered_context([&](Context& context) {
-        constexpr unsigned kNonBlocking = 1;
-        if (!stream || flags > kNonBlocking) {
-            return Error::invalid_value;
-        }
-        *stream =
-            core().streams.add(context.create_stream(Stream::Role::created, flags != kNonBlocking, flags, priority));
-        return Error::success;
-    });
-}
-AWAKEN_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-    return cudaStreamCreateWithPriority(stream, flags, 0);
-}
-AWAKEN_EXPORT cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-    return cudaStreamCreateWithPriority(stream, 0, 0);
-}
-
-AWAKEN_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
-    return call([&] {
-        const std::shared_ptr<Stream> stream = core().streams.remove(handle);
-        if (!stream) {
-            return Error::invalid_handle;
-        }
-        stream->context().enter();
-        stream->close();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = stream->flags();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!priority) {
-            return Error::invalid_value;
-        }
-        *priority = stream->priority();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, int* status) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!status) {
-            return Error::invalid_value;
-        }
-        *status = is_capturing(*stream) ? 1 : 0;
-        return Error::success;
-    });
-}
+// ---- streams and events ----
 
 AWAKEN_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, int mode) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) {
-            return Error::invalid_value;
-        }
-        return begin_capture(*stream, static_cast<CaptureMode>(mode));
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, void** graph) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return graph ? end_capture(*stream, *graph) : Error::invalid_value;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
-    return call([&] {
-        if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) {
-            return Error::invalid_value;
-        }
-        *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-    return call([&] { return executable ? instantiate_graph(graph, *executable) : Error::invalid_value; });
-}
-
-AWAKEN_EXPORT cudaError_t cudaGraphLaunch(void* executable, cudaStream_t handle) {
-    return work_on_stream(handle,
-                          [&](const std::shared_ptr<Stream>& stream) { return launch_graph(executable, stream); });
-}
-
-AWAKEN_EXPORT cudaError_t cudaGraphExecDestroy(void* executable) {
-    return call([&] { return core().executable_graphs.remove(executable) ? Error::success : Error::invalid_value; });
-}
-
-AWAKEN_EXPORT cudaError_t cudaGraphDestroy(void* graph) {
-    return call([&] { return core().graphs.remove(graph) ? Error::success : Error::invalid_value; });
+    return begin_stream_capture<Cudart>(handle, mode);
 }
 
 /// Since CUDA 12 its parameters are those of the form with flags.
-AWAKEN_EXPORT cudaError_t cudaGraphInstantiate(void** executable, void* graph, unsigned long long flags) {
-    return cudaGraphInstantiateWithFlags(executable, graph, flags);
+AWAKEN_EXPORT cudaError_t cudaGraphInstantiate(void** executable, void* graph, unsigned long long) {
+    return instantiate<Cudart>(executable, graph);
 }
 
-AWAKEN_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
-    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? query(*stream) : error;
-    });
-}
 AWAKEN_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
     return cudaStreamQuery(or_per_thread(stream));
-}
-
-AWAKEN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
 }
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
     return cudaStreamSynchronize(or_per_thread(stream));
 }
-
-AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> found = core().events.find(event);
-        if (!found) {
-            return Error::invalid_handle;
-        }
-        if (!found->done()) {
-            stream->context().enter();
-        }
-        return wait_in_stream(*stream, *found);
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* argument) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        call_in_stream(*stream, [function, argument] { function(argument); });
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*function)(cudaStream_t, cudaError_t, void*),
-                                                void* argument, unsigned) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        Context& context = stream->context();
-        call_in_stream(*stream,
-                       [=, &context] { function(handle, static_cast<cudaError_t>(context.sticky.load()), argument); });
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-    return in_entered_context([&](Context& context) {
-        if (!event) {
-            return Error::invalid_value;
-        }
-        *event = core().events.add(std::make_shared<Event>(context, flags));
-        return Error::success;
-    });
-}
-AWAKEN_EXPORT cudaError_t cudaEventCreate(cudaEvent_t* event) {
-    return cudaEventCreateWithFlags(event, 0);
-}
-
-AWAKEN_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
-    return on_event(handle, [&](const Event& event) {
-        event.context().enter();
-        return core().events.remove(handle) ? Error::success : Error::invalid_handle;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
-    return work_on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != &stream->context()) {
-            return Error::invalid_handle;
-        }
-        event->record(*stream);
-        return Error::success;
-    });
-}
 AWAKEN_EXPORT cudaError_t cudaEventRecord_ptsz(cudaEvent_t event, cudaStream_t stream) {
     return cudaEventRecord(event, or_per_thread(stream));
-}
-
-AWAKEN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle) {
-    return on_event(handle, [](const Event& event) {
-        const Error error = allowed_by_captures();
-        return error == Error::success ? query(event) : error;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
-    return on_event(handle, [](const Event& event) { return synchronize(event); });
-}
-
-AWAKEN_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-    return call([&] {
-        const std::shared_ptr<Event> from = core().events.find(start);
-        const std::shared_ptr<Event> to = core().events.find(end);
-        if (!from || !to) {
-            return Error::invalid_handle;
-        }
-        return milliseconds ? to->elapsed_since(*from, *milliseconds) : Error::invalid_value;
-    });
-}
-
-AWAKEN_EXPORT cudaError_t cudaProfilerStart() {
-    return call([] { return Error::success; });
-}
-AWAKEN_EXPORT cudaError_t cudaProfilerStop() {
-    return call([] { return Error::success; });
 }

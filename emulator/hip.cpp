@@ -6,8 +6,8 @@
 #include <cstring>
 #include <string>
 
-#include "core/capture.h"
-#include "runtime_state.h"
+#include "calls/runtime.h"
+#include "figures.h"
 
 #ifndef AWAKEN_HIP_GENERATION
 #error "AWAKEN_HIP_GENERATION must be 5, 6 or 7"
@@ -16,6 +16,7 @@
 namespace {
 
 using namespace awaken::emulator;
+using namespace awaken::emulator::calls;
 
 using hipError_t = int;
 using hipStream_t = void*;
@@ -25,7 +26,7 @@ using hipModule_t = void*;
 using hipFunction_t = void*;
 using hipCtx_t = void*;
 using hipDevice_t = int;
-using hipDeviceptr_t = void*;
+using hipDeviceptr_t = Address;
 
 /// The major version of ROCm that this library is: the one in its file name, unless AWAKEN_EMULATE names another (hip5,
 /// hip6, hip7), for programs that load whichever library they find.
@@ -55,315 +56,185 @@ int type_managed() noexcept {
 struct hipPointerAttribute_t {
     int type;
     int device;
-    void* devicePointer;
-    void* hostPointer;
+    Address devicePointer;
+    Address hostPointer;
     int isManaged;
     unsigned allocationFlags;
 };
 static_assert(sizeof(hipPointerAttribute_t) == 32);
 
-struct hipMemLocation {
-    int type;
-    int id;
+/// By the numbers of hipDeviceAttribute_t. The layouts are that of ROCm 5, which hipGetDeviceProperties without a
+/// suffix has kept since, and that of hipDeviceProp_tR0600.
+constexpr std::array kFigures{
+    Figure{2, {0, 600}, 4, 2},    // copy engines
+    Figure{3, {388, 400}, 4, 1},  // can map host memory
+    Figure{4, {0, 0}, 4, 1},      // registered memory at the host's address
+    Figure{5, {0, 0}, 4, Model::clock_khz},
+    Figure{8, {360, 576}, 4, 1},   // concurrent kernels
+    Figure{9, {780, 676}, 4, 1},   // concurrent managed access
+    Figure{10, {656, 688}, 4, 1},  // cooperative launches
+    Figure{19, {340, 616}, 4, Model::l2_bytes},
+    Figure{23, {328, 360}, 4, Model::compute_major},
+    Figure{24, {772, 652}, 4, 1},  // managed memory
+    Figure{25, {0, 712}, 4, Model::blocks_per_multiprocessor},
+    Figure{26, {284, 324}, 4, Model::threads_per_block},  // x of a block
+    Figure{27, {288, 328}, 4, Model::threads_per_block},
+    Figure{28, {292, 332}, 4, Model::threads_per_block},
+    Figure{29, {296, 336}, 4, Model::grid_x},
+    Figure{30, {300, 340}, 4, Model::grid_yz},
+    Figure{31, {304, 344}, 4, Model::grid_yz},
+    Figure{56, {280, 320}, 4, Model::threads_per_block},
+    Figure{57, {344, 624}, 4, Model::threads_per_multiprocessor},
+    Figure{58, {712, 312}, 8, 2147483647},  // pitch
+    Figure{59, {316, 612}, 4, Model::bus_width},
+    Figure{60, {0, 0}, 4, Model::clock_khz},
+    Figure{61, {332, 364}, 4, Model::compute_minor},
+    Figure{63, {336, 388}, 4, Model::multiprocessors},
+    Figure{71, {272, 304}, 4, Model::registers},
+    Figure{72, {0, 0}, 4, Model::registers},
+    Figure{74, {264, 296}, 8, Model::shared_bytes_per_block},
+    Figure{75, {0, 0}, 4, Model::shared_bytes_per_block},
+    Figure{76, {376, 1416}, 8, Model::shared_bytes_per_multiprocessor},
+    Figure{78, {0, 0}, 4, 1},        // stream priorities
+    Figure{81, {720, 368}, 8, 256},  // texture alignment
+    Figure{83, {320, 352}, 8, Model::constant_bytes},
+    Figure{85, {0, 604}, 4, 1},            // unified addressing
+    Figure{87, {276, 308}, 4, 64},         // wavefront
+    Figure{88, {0, 744}, 4, 1},            // pools
+    Figure{kNoAttribute, {0, 728}, 4, 1},  // host memory can be registered
+    Figure{10002, {0, 0}, 4, Model::shared_bytes_per_multiprocessor},
+    Figure{10015, {0, 0}, 4, Model::multiprocessors},
 };
-struct hipMemPoolProps {
-    int allocation_type;
-    int handle_types;
-    hipMemLocation location;
-    void* security;
-    std::size_t maximum;
-    unsigned char reserved[56];
-};
-static_assert(sizeof(hipMemPoolProps) == 88);
 
-/// Where the fields of hipDeviceProp_t lie that are filled in; all others are zero. `none` marks what a layout has not.
-constexpr std::size_t none = ~std::size_t{0};
+/// What depends on the device: the rest of the two layouts.
 struct PropertyLayout {
-    std::size_t size, uuid, memory, shared_per_block, registers, warp, pitch, threads_per_block, block_extent,
-        grid_extent, constant, major, minor, multiprocessors, integrated, can_map_host, concurrent_kernels, pci_bus,
-        pci_device, pci_domain, bus_width, l2, threads_per_multiprocessor, managed, concurrent_managed, cooperative,
-        architecture, large_bar, shared_per_multiprocessor, texture_alignment, copy_engines, unified_addressing,
-        host_register, pools, blocks_per_multiprocessor;
+    std::size_t figures, size, uuid, memory, pci_bus, architecture;
 };
-/// The layout of ROCm 5, which hipGetDeviceProperties without a suffix has kept since.
-constexpr PropertyLayout kOldLayout{792, none, 256, 264, 272, 276, 712,  280,  284,  296,  320, 328,
-                                    332, 336,  652, 388, 360, 368, 372,  364,  316,  340,  344, 772,
-                                    780, 656,  396, 764, 376, 720, none, none, none, none, none};
-/// The layout of hipDeviceProp_tR0600.
-constexpr PropertyLayout kNewLayout{1472, 256, 288,  296,  304,  308, 312, 320, 324, 336, 352, 360,
-                                    364,  388, 396,  400,  576,  584, 588, 592, 612, 616, 624, 652,
-                                    676,  688, 1160, 1464, 1416, 368, 600, 604, 728, 744, 712};
-
-constexpr const char* kArchitecture = "gfx90a:sramecc+:xnack-";
-constexpr int kWavefront = 64;
-
-/// Up to ROCm 6 each call leaves its own result as the last error, success included; since 7 only failures do.
-hipError_t result(Error error) noexcept {
-    if (generation() < 7 || (error != Error::success && error != Error::not_ready)) {
-        thread_state().last_error = error;
-    }
-    return static_cast<hipError_t>(error);
-}
-
-template <typename Body>
-hipError_t call(Body&& body) noexcept {
-    return result(guarded([&] {
-        const Error error = core().availability(Vendor::hip);
-        if (error == Error::invalid_value) {
-            return Error::not_initialized;
-        }
-        // HIP forbids these calls and names no error for them; it has none like CUDA's "not permitted".
-        if (called_from_host_function()) {
-            return Error::not_supported;
-        }
-        return error == Error::success ? body() : error;
-    }));
-}
-
-template <typename Body>
-hipError_t in_context(Body&& body) noexcept {
-    return call([&] { return body(runtime_context()); });
-}
-
-template <typename Body>
-hipError_t on_stream(hipStream_t handle, Body&& body) noexcept {
-    return in_context([&](Context& context) {
-        const std::shared_ptr<Stream> stream = core().stream(context, handle);
-        return stream ? body(stream) : Error::invalid_handle;
-    });
-}
-
-template <typename Body>
-hipError_t on_device(int device, Body&& body) noexcept {
-    return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
-}
-
-hipError_t copy_rows(const CopyRequest& request, int kind, hipStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        constexpr int kLargestKind = 4;           // hipMemcpyDefault
-        constexpr int kWithoutCopyEngine = 1024;  // hipMemcpyDeviceToDeviceNoCU
-        if ((kind < 0 || kind > kLargestKind) && kind != kWithoutCopyEngine) {
-            return Error::invalid_copy_direction;
-        }
-        return copy(stream->context(), request, stream, synchrony);
-    });
-}
-
-hipError_t copy_bytes(void* destination, const void* source, std::size_t bytes, int kind, hipStream_t stream,
-                      Synchrony synchrony) noexcept {
-    return copy_rows({number(destination), bytes, number(source), bytes, bytes, 1}, kind, stream, synchrony);
-}
-
-hipError_t fill_rows(const FillRequest& request, hipStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        return fill(stream->context(), request, stream, synchrony);
-    });
-}
-
-FillRequest elements_of(void* address, unsigned bytes, unsigned value, std::size_t count) noexcept {
-    return {number(address), 0, value, bytes, count, 1};
-}
-
-Error allocate_host(void** address, std::size_t bytes, MemoryKind kind, unsigned flags, Context& context) {
-    if (!address) {
-        return Error::invalid_value;
-    }
-    *address = nullptr;
-    if (bytes == 0) {
-        return Error::success;
-    }
-    std::uintptr_t allocated = 0;
-    const Error error = core().memory().allocate_host(context, kind, bytes, flags, allocated);
-    if (error == Error::success) {
-        *address = pointer(allocated);
-    }
-    return error;
-}
+constexpr PropertyLayout kOldLayout{0, 792, 0, 256, 368, 396};
+constexpr PropertyLayout kNewLayout{1, 1472, 256, 288, 584, 1160};
 
 Error put_properties(const Device& device, const PropertyLayout& layout, void* properties) {
     if (!properties) {
         return Error::invalid_value;
     }
     std::memset(properties, 0, layout.size);
-    const auto put = [&](std::size_t offset, const auto& value) {
-        if (offset != none) {
-            put_field(properties, offset, value);
-        }
-    };
     put_text(static_cast<char*>(properties), 256, device.name);
-    put(layout.uuid, device.uuid);
-    put(layout.memory, device.memory_bytes);
-    put(layout.shared_per_block, std::size_t{Model::shared_bytes_per_block});
-    put(layout.registers, Model::registers);
-    put(layout.warp, kWavefront);
-    put(layout.pitch, std::size_t{2147483647});
-    put(layout.threads_per_block, Model::threads_per_block);
-    const int block_extent[3] = {Model::threads_per_block, Model::threads_per_block, Model::threads_per_block};
-    const int grid_extent[3] = {Model::grid_x, Model::grid_yz, Model::grid_yz};
-    put(layout.block_extent, block_extent);
-    put(layout.grid_extent, grid_extent);
-    put(layout.constant, std::size_t{Model::constant_bytes});
-    put(layout.major, 9);
-    put(layout.minor, 0);
-    put(layout.multiprocessors, Model::multiprocessors);
-    put(layout.pci_bus, device.pci_bus);
-    put(layout.bus_width, Model::bus_width);
-    put(layout.l2, Model::l2_bytes);
-    put(layout.threads_per_multiprocessor, Model::threads_per_multiprocessor);
-    put(layout.shared_per_multiprocessor, std::size_t{Model::shared_bytes_per_multiprocessor});
-    put(layout.texture_alignment, std::size_t{256});
-    put(layout.copy_engines, 2);
-    put(layout.blocks_per_multiprocessor, Model::blocks_per_multiprocessor);
-    for (const std::size_t yes :
-         {layout.can_map_host, layout.concurrent_kernels, layout.managed, layout.concurrent_managed, layout.cooperative,
-          layout.unified_addressing, layout.host_register, layout.pools}) {
-        put(yes, 1);
+    if (layout.uuid != 0) {
+        put_field(properties, layout.uuid, device.uuid);
     }
-    put_text(static_cast<char*>(properties) + layout.architecture, 256, kArchitecture);
+    put_field(properties, layout.memory, device.memory_bytes);
+    put_field(properties, layout.pci_bus, device.pci_bus);
+    put_text(static_cast<char*>(properties) + layout.architecture, 256, "gfx90a:sramecc+:xnack-");
+    put_figures(kFigures, layout.figures, properties);
     return Error::success;
 }
 
-/// hipDeviceAttribute_t; -1 for one that this model has not.
-int attribute_value(const Device& device, int attribute) noexcept {
-    switch (attribute) {
-        case 2:
-            return 2;  // copy engines
-        case 3:
-        case 4:
-        case 8:
-        case 9:
-        case 10:
-        case 24:
-        case 78:
-        case 85:
-        case 88:
-            return 1;
-        case 90:
-            return generation() >= 6 ? 1 : -1;  // registering host memory
-        case 5:
-        case 60:
-            return Model::clock_khz;
-        case 19:
-            return Model::l2_bytes;
-        case 23:
-            return 9;  // compute capability
-        case 25:
-            return Model::blocks_per_multiprocessor;
-        case 26:
-        case 27:
-        case 28:
-        case 56:
-            return Model::threads_per_block;
-        case 29:
-            return Model::grid_x;
-        case 30:
-        case 31:
-            return Model::grid_yz;
-        case 57:
-            return Model::threads_per_multiprocessor;
-        case 58:
-            return 2147483647;  // pitch
-        case 59:
-            return Model::bus_width;
-        case 61:
-            return 0;
-        case 63:
-            return Model::multiprocessors;
-        case 65:
-            return core().configuration().faults.pageable_memory ? 1 : 0;
-        case 67:
-            return device.pci_bus;
-        case 68:
-        case 69:
-            return 0;  // PCI device, PCI domain
-        case 71:
-        case 72:
-            return Model::registers;
-        case 74:
-        case 75:
-            return Model::shared_bytes_per_block;
-        case 76:
-            return Model::shared_bytes_per_multiprocessor;
-        case 81:
-            return 256;  // texture alignment
-        case 83:
-            return Model::constant_bytes;
-        case 87:
-            return kWavefront;
-        case 10002:
-            return Model::shared_bytes_per_multiprocessor;
-        case 10011:
-            return 0;  // large BAR: the host cannot touch device memory
-        case 10015:
-            return Model::multiprocessors;
-        default:
-            return (attribute >= 0 && attribute < 100) || (attribute >= 10000 && attribute < 10030) ? 0 : -1;
+struct Hip {
+    static Error ready() {
+        const Error error = core().availability(Vendor::hip);
+        if (error == Error::invalid_value) {
+            return Error::not_initialized;
+        }
+        // HIP forbids these calls and names no error for them; it has none like CUDA's "not permitted".
+        return called_from_host_function() ? Error::not_supported : error;
     }
-}
+    static Error find_context(Context*& current) {
+        current = &runtime_context();
+        return Error::success;
+    }
+    static bool usable(const Context&) { return true; }
+    /// Up to ROCm 6 each call leaves its own result as the last error, success included; since 7 only failures do.
+    static int result(Error error) {
+        if (generation() < 7 || (error != Error::success && error != Error::not_ready)) {
+            thread_state().last_error = error;
+        }
+        return static_cast<int>(error);
+    }
+    /// Whatever keeps the memory from being attached, HIP blames the pointer.
+    static Error ipc_error(Error error) {
+        const bool blamed =
+            error == Error::invalid_value || error == Error::peer_access_unsupported || error == Error::invalid_device;
+        return blamed ? Error::invalid_device_pointer : error;
+    }
+    static int attribute(const Device& device, int attribute) {
+        constexpr int kPageableMemory = 65;
+        constexpr int kPciBus = 67;
+        constexpr int kHostRegister = 90;
+        switch (attribute) {
+            case kPageableMemory:
+                return core().configuration().faults.pageable_memory ? 1 : 0;
+            case kPciBus:
+                return device.pci_bus;
+            case kHostRegister:
+                return generation() >= 6 ? 1 : -1;
+            default:
+                break;
+        }
+        const bool known = (attribute >= 0 && attribute < 100) || (attribute >= 10000 && attribute < 10030);
+        return attribute_of(kFigures, attribute, known ? 0 : -1);
+    }
+    static int host_type() { return type_host(); }
+    static int memory_type(const Allocation& allocation) {
+        return allocation.kind == MemoryKind::managed ? type_managed()
+                                                      : (allocation.on_device() ? type_device() : type_host());
+    }
+    /// See Faults::registered_elsewhere.
+    static Address address_for_kernels(const Allocation& allocation, Address address) {
+        constexpr Address kElsewhere = Address{1} << 46;
+        const bool elsewhere =
+            allocation.kind == MemoryKind::registered && core().configuration().faults.registered_elsewhere;
+        return elsewhere ? address + kElsewhere : address;
+    }
+    static bool valid_kind(int kind) {
+        constexpr int kLargest = 4;               // hipMemcpyDefault
+        constexpr int kWithoutCopyEngine = 1024;  // hipMemcpyDeviceToDeviceNoCU
+        return (kind >= 0 && kind <= kLargest) || kind == kWithoutCopyEngine;
+    }
+    static constexpr std::size_t pitch_alignment = 256;
+    static constexpr bool has_empty_memory = true;
+    static constexpr bool clears_address = true;
+    static constexpr bool needs_room_for_text = true;
+    static constexpr int least_priority = 1;
+    static constexpr int greatest_priority = -1;
+};
 
-/// Where a kernel finds memory; see Faults::registered_elsewhere.
-void* address_for_kernels(const Allocation& allocation, void* const address) {
-    constexpr std::uintptr_t kElsewhere = std::uintptr_t{1} << 46;
-    const bool elsewhere =
-        allocation.kind == MemoryKind::registered && core().configuration().faults.registered_elsewhere;
-    return elsewhere ? pointer(number(address) + kElsewhere) : address;
-}
-
-Error put_attributes(hipPointerAttribute_t* attributes, const void* address) {
-    if (!attributes || !address) {
+Error put_attributes(hipPointerAttribute_t* attributes, Address address) {
+    if (!attributes || address == 0) {
         return Error::invalid_value;
     }
     *attributes = {};
-    const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
+    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation) {
-        if (generation() == 5 || core().memory().in_device_range(number(address))) {
+        if (generation() == 5 || core().memory().in_device_range(address)) {
             return Error::invalid_value;
         }
         attributes->type = kTypeUnregistered;
         return Error::success;
     }
-    const bool managed = allocation->kind == MemoryKind::managed;
-    attributes->type = managed ? type_managed() : (allocation->on_device() ? type_device() : type_host());
+    attributes->type = Hip::memory_type(*allocation);
     attributes->device = allocation->device;
-    attributes->devicePointer = address_for_kernels(*allocation, const_cast<void*>(address));
-    attributes->hostPointer = allocation->on_device() ? nullptr : const_cast<void*>(address);
-    attributes->isManaged = managed ? 1 : 0;
+    attributes->devicePointer = Hip::address_for_kernels(*allocation, address);
+    attributes->hostPointer = allocation->on_device() ? 0 : address;
+    attributes->isManaged = allocation->kind == MemoryKind::managed ? 1 : 0;
     attributes->allocationFlags = allocation->flags;
     return Error::success;
 }
 
-Error create_stream(Context& context, hipStream_t* stream, unsigned flags, int priority) {
-    constexpr unsigned kNonBlocking = 1;
-    if (!stream || flags > kNonBlocking) {
-        return Error::invalid_value;
-    }
-    *stream = core().streams.add(context.create_stream(Stream::Role::created, flags != kNonBlocking, flags, priority));
-    return Error::success;
-}
-
-hipStream_t const kPerThread = reinterpret_cast<void*>(2);
-/// What the handle 0 means in the _spt forms.
-hipStream_t or_per_thread(hipStream_t stream) noexcept {
-    return stream ? stream : kPerThread;
-}
+using Api = Hip;
 
 }  // namespace
 
-// ---- errors and versions
-// ------------------------------------------------------------------------------------------------
+#define AWAKEN_CALL(name) hip##name
+#include "calls/common_calls.h"
+#include "calls/driver_calls.h"
+#include "calls/runtime_calls.h"
+#undef AWAKEN_CALL
 
-AWAKEN_EXPORT const char* hipGetErrorString(hipError_t error) {
-    return description(static_cast<Error>(error));
-}
+// ---- errors and versions ----
 
 AWAKEN_EXPORT const char* hipGetErrorName(hipError_t error) {
     static const auto* const names = [] {
-        auto* made = new std::unordered_map<int, std::string>;
-        for (int number = 0; number < 1000; ++number) {
-            if (const char* name = camel_name(static_cast<Error>(number))) {
-                made->emplace(number, "hip" + std::string(name));
-            }
-        }
+        auto* made = names_of_errors("hip", camel_name);
         // Where HIP's names are not CUDA's.
         made->insert_or_assign(2, "hipErrorOutOfMemory");
         made->insert_or_assign(3, "hipErrorNotInitialized");
@@ -376,19 +247,7 @@ AWAKEN_EXPORT const char* hipGetErrorName(hipError_t error) {
         made->insert_or_assign(500, "hipErrorNotFound");
         return made;
     }();
-    const auto at = names->find(error);
-    return at == names->end() ? "hipErrorUnknown" : at->second.c_str();
-}
-
-AWAKEN_EXPORT hipError_t hipGetLastError() {
-    ThreadState& state = thread_state();
-    const Error last = state.last_error;
-    state.last_error = Error::success;
-    return static_cast<hipError_t>(last);
-}
-
-AWAKEN_EXPORT hipError_t hipPeekAtLastError() {
-    return static_cast<hipError_t>(thread_state().last_error);
+    return name_in(*names, error, "hipErrorUnknown");
 }
 
 #if AWAKEN_HIP_GENERATION >= 6
@@ -398,107 +257,37 @@ AWAKEN_EXPORT hipError_t hipExtGetLastError() {
 #endif
 
 AWAKEN_EXPORT hipError_t hipInit(unsigned flags) {
-    return call([&] { return flags == 0 ? Error::success : Error::invalid_value; });
+    return call<Hip>([&] { return flags == 0 ? Error::success : Error::invalid_value; });
 }
 
 AWAKEN_EXPORT hipError_t hipRuntimeGetVersion(int* version) {
     if (!version) {
-        return result(Error::invalid_value);
+        return Hip::result(Error::invalid_value);
     }
     *version = version_number();
-    return result(Error::success);
+    return Hip::result(Error::success);
 }
 AWAKEN_EXPORT hipError_t hipDriverGetVersion(int* version) {
     return hipRuntimeGetVersion(version);
 }
 
-// ---- devices
-// ------------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT hipError_t hipGetDeviceCount(int* count) {
-    if (count) {
-        *count = 0;
-    }
-    return call([&] {
-        if (!count) {
-            return Error::invalid_value;
-        }
-        *count = core().device_count();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipSetDevice(int device) {
-    return on_device(device, [&](Device&) {
-        use_device(device);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipGetDevice(int* device) {
-    return call([&] {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        const Context* const context = thread_state().current();
-        *device = context ? context->device : 0;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceGet(hipDevice_t* device, int ordinal) {
-    return on_device(ordinal, [&](Device&) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = ordinal;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipSetDeviceFlags(unsigned flags) {
-    return in_context([&](Context& context) {
-        context.flags = flags;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipGetDeviceFlags(unsigned* flags) {
-    return in_context([&](Context& context) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = context.flags;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceSynchronize() {
-    return in_context([](Context& context) { return synchronize(context); });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceReset() {
-    return in_context([](Context& context) {
-        core().reset_primary(context.device);
-        return Error::success;
-    });
-}
+// ---- devices ----
 
 AWAKEN_EXPORT hipError_t hipGetDeviceProperties(void* properties, int device) {
-    return on_device(device, [&](Device& found) { return put_properties(found, kOldLayout, properties); });
+    return on_device<Hip>(device, [&](Device& found) { return put_properties(found, kOldLayout, properties); });
 }
 #if AWAKEN_HIP_GENERATION >= 6
 AWAKEN_EXPORT hipError_t hipGetDevicePropertiesR0000(void* properties, int device) {
     return hipGetDeviceProperties(properties, device);
 }
 AWAKEN_EXPORT hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
-    return on_device(device, [&](Device& found) { return put_properties(found, kNewLayout, properties); });
+    return on_device<Hip>(device, [&](Device& found) { return put_properties(found, kNewLayout, properties); });
 }
 #endif
 
 /// All devices are alike, so the first one suits any wish.
 AWAKEN_EXPORT hipError_t hipChooseDevice(int* device, const void* wish) {
-    return call([&] {
+    return call<Hip>([&] {
         if (!device || !wish) {
             return Error::invalid_value;
         }
@@ -515,124 +304,12 @@ AWAKEN_EXPORT hipError_t hipChooseDeviceR0600(int* device, const void* wish) {
 }
 #endif
 
-AWAKEN_EXPORT hipError_t hipDeviceGetAttribute(int* value, int attribute, int device) {
-    return on_device(device, [&](Device& found) {
-        const int answer = attribute_value(found, attribute);
-        if (!value || answer < 0) {
-            return Error::invalid_value;
-        }
-        *value = answer;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceGetName(char* name, int length, hipDevice_t device) {
-    return on_device(device, [&](Device& found) {
-        if (!name || length <= 0) {
-            return Error::invalid_value;
-        }
-        put_text(name, length, found.name);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceGetUuid(void* uuid, hipDevice_t device) {
-    return on_device(device, [&](Device& found) {
-        if (!uuid) {
-            return Error::invalid_value;
-        }
-        std::memcpy(uuid, found.uuid, sizeof found.uuid);
-        return Error::success;
-    });
-}
-
 AWAKEN_EXPORT hipError_t hipDeviceTotalMem(std::size_t* bytes, hipDevice_t device) {
-    return on_device(device, [&](Device& found) {
-        if (!bytes) {
-            return Error::invalid_value;
-        }
-        *bytes = found.memory_bytes;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceComputeCapability(int* major, int* minor, hipDevice_t device) {
-    return on_device(device, [&](Device&) {
-        if (!major || !minor) {
-            return Error::invalid_value;
-        }
-        *major = 9;
-        *minor = 0;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceGetPCIBusId(char* text, int length, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!text || length <= 0) {
-            return Error::invalid_value;
-        }
-        put_text(text, length, found.pci_bus_id);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceGetByPCIBusId(int* device, const char* text) {
-    return call([&] {
-        if (!device || !text) {
-            return Error::invalid_value;
-        }
-        const int found = find_device_by_bus_id(text);
-        if (found < 0) {
-            return Error::invalid_device;
-        }
-        *device = found;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
-    return in_context([&](Context&) {
-        if (least) {
-            *least = 1;
-        }
-        if (greatest) {
-            *greatest = -1;
-        }
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
-    return on_device(device, [&](Device&) {
-        if (!can) {
-            return Error::invalid_value;
-        }
-        if (!core().valid_device(peer)) {
-            return Error::invalid_device;
-        }
-        *can = can_access_peer(device, peer) ? 1 : 0;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (flags != 0) {
-            return Error::invalid_value;
-        }
-        return core().valid_device(peer) ? enable_peer(context, peer) : Error::invalid_device;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceDisablePeerAccess(int peer) {
-    return in_context([&](Context& context) {
-        return core().valid_device(peer) ? disable_peer(context, peer) : Error::invalid_device;
-    });
+    return device_memory<Hip>(bytes, device);
 }
 
 AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std::uint32_t* type, std::uint32_t* hops) {
-    return on_device(device, [&](Device&) {
+    return on_device<Hip>(device, [&](Device&) {
         constexpr std::uint32_t kXgmi = 4;
         if (!type || !hops || device == peer || !core().valid_device(peer)) {
             return Error::invalid_value;
@@ -643,27 +320,15 @@ AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std:
     });
 }
 
-// ---- contexts (deprecated by HIP; each device has one)
-// --------------------------------------------------------------------
-
-AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxRetain(hipCtx_t* context, hipDevice_t device) {
-    return on_device(device, [&](Device&) {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        core().retain_primary(device);
-        *context = &core().primary(device);
-        return Error::success;
-    });
-}
+// ---- contexts (deprecated by HIP; each device has one) ----
 
 /// A device's context lives as long as the process.
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxRelease(hipDevice_t device) {
-    return on_device(device, [](Device&) { return Error::success; });
+    return on_device<Hip>(device, [](Device&) { return Error::success; });
 }
 
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigned* flags, int* active) {
-    return on_device(device, [&](Device&) {
+    return on_device<Hip>(device, [&](Device&) {
         const Context* const current = thread_state().current();
         if (flags) {
             *flags = core().primary(device).flags;
@@ -675,830 +340,164 @@ AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigne
     });
 }
 
-AWAKEN_EXPORT hipError_t hipCtxGetCurrent(hipCtx_t* context) {
-    return call([&] {
-        if (!context) {
-            return Error::invalid_value;
-        }
-        *context = thread_state().current();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipCtxSetCurrent(hipCtx_t handle) {
-    return call([&] {
-        Context* const context = handle ? core().find_context(handle) : nullptr;
-        if (handle && !context) {
-            return Error::invalid_context;
-        }
-        thread_state().set_current(context);
-        return Error::success;
-    });
-}
-
 AWAKEN_EXPORT hipError_t hipCtxPushCurrent(hipCtx_t handle) {
-    return call([&] {
-        Context* const context = core().find_context(handle);
-        if (!context) {
-            return Error::invalid_context;
-        }
-        thread_state().contexts.push_back(context);
-        return Error::success;
-    });
+    return push_context<Hip>(handle);
 }
-
 AWAKEN_EXPORT hipError_t hipCtxPopCurrent(hipCtx_t* popped) {
-    return call([&] {
-        ThreadState& state = thread_state();
-        if (state.contexts.empty()) {
-            return Error::invalid_context;
-        }
-        if (popped) {
-            *popped = state.current();
-        }
-        state.contexts.pop_back();
-        return Error::success;
-    });
+    return pop_context<Hip>(popped);
 }
 
-AWAKEN_EXPORT hipError_t hipCtxGetDevice(hipDevice_t* device) {
-    return in_context([&](Context& context) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = context.device;
-        return Error::success;
-    });
-}
+// ---- memory ----
 
-AWAKEN_EXPORT hipError_t hipCtxSynchronize() {
-    return hipDeviceSynchronize();
+AWAKEN_EXPORT hipError_t hipExtMallocWithFlags(Address* address, std::size_t bytes, unsigned) {
+    return allocate_memory<Hip>(address, bytes);
 }
-
-// ---- memory
-// -------------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT hipError_t hipMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
-    return in_context([&](Context& context) {
-        const std::size_t all = core().device(context.device).memory_bytes;
-        if (total) {
-            *total = all;
-        }
-        if (free_bytes) {
-            *free_bytes = all - core().memory().used(context.device);
-        }
-        return Error::success;
-    });
+AWAKEN_EXPORT hipError_t hipHostMalloc(Address* address, std::size_t bytes, unsigned flags) {
+    return allocate_pinned<Hip>(address, bytes, flags);
 }
-
-AWAKEN_EXPORT hipError_t hipMalloc(void** address, std::size_t bytes) {
-    return in_context([&](Context& context) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        *address = nullptr;
-        std::uintptr_t allocated = 0;
-        const Error error = bytes == 0 ? Error::success : allocate(context, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+AWAKEN_EXPORT hipError_t hipMemAllocHost(Address* address, std::size_t bytes) {
+    return allocate_pinned<Hip>(address, bytes, 0);
 }
-AWAKEN_EXPORT hipError_t hipExtMallocWithFlags(void** address, std::size_t bytes, unsigned) {
-    return hipMalloc(address, bytes);
+AWAKEN_EXPORT hipError_t hipHostFree(Address address) {
+    return free_pinned_memory<Hip>("hipHostFree", address);
 }
-
-AWAKEN_EXPORT hipError_t hipMallocPitch(void** address, std::size_t* pitch, std::size_t width, std::size_t height) {
-    if (!pitch) {
-        return result(Error::invalid_value);
-    }
-    constexpr std::size_t kAlignment = 256;
-    *pitch = (width + kAlignment - 1) / kAlignment * kAlignment;
-    return hipMalloc(address, *pitch * height);
-}
-
-AWAKEN_EXPORT hipError_t hipHostMalloc(void** address, std::size_t bytes, unsigned flags) {
-    return in_context(
-        [&](Context& context) { return allocate_host(address, bytes, MemoryKind::pinned, flags, context); });
-}
-AWAKEN_EXPORT hipError_t hipHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return hipHostMalloc(address, bytes, flags);
-}
-AWAKEN_EXPORT hipError_t hipMallocHost(void** address, std::size_t bytes) {
-    return hipHostMalloc(address, bytes, 0);
-}
-AWAKEN_EXPORT hipError_t hipMemAllocHost(void** address, std::size_t bytes) {
-    return hipHostMalloc(address, bytes, 0);
-}
-
-AWAKEN_EXPORT hipError_t hipHostFree(void* address) {
-    return in_context([&](Context&) { return address ? free_pinned("hipHostFree", number(address)) : Error::success; });
-}
-AWAKEN_EXPORT hipError_t hipFreeHost(void* address) {
-    return hipHostFree(address);
+AWAKEN_EXPORT hipError_t hipFreeHost(Address address) {
+    return free_pinned_memory<Hip>("hipHostFree", address);
 }
 
 /// Also takes page-locked host memory, as the real one does.
-AWAKEN_EXPORT hipError_t hipFree(void* address) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        return allocation && allocation->kind == MemoryKind::pinned ? free_pinned("hipFree", number(address))
-                                                                    : free_device("hipFree", number(address));
+AWAKEN_EXPORT hipError_t hipFree(Address address) {
+    return in_context<Hip>([&](Context&) {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+        return allocation && allocation->kind == MemoryKind::pinned ? free_pinned("hipFree", address)
+                                                                    : free_device("hipFree", address);
     });
 }
 
-AWAKEN_EXPORT hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!device || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *device = address_for_kernels(*allocation, host);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipHostGetFlags(unsigned* flags, void* host) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!flags || !allocation || allocation->on_device()) {
-            return Error::invalid_value;
-        }
-        *flags = allocation->flags;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipHostRegister(void* address, std::size_t bytes, unsigned flags) {
-    return in_context(
-        [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
-}
-
-AWAKEN_EXPORT hipError_t hipHostUnregister(void* address) {
-    return in_context([&](Context&) { return unregister_host("hipHostUnregister", number(address)); });
-}
-
-AWAKEN_EXPORT hipError_t hipMallocManaged(void** address, std::size_t bytes, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (flags != 1 && flags != 2) {
-            return Error::invalid_value;
-        }
-        return allocate_host(address, bytes, MemoryKind::managed, flags, context);
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipMemPrefetchAsync(const void* address, std::size_t, int, hipStream_t handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!allocation || allocation->kind != MemoryKind::managed) {
-            return Error::invalid_value;
-        }
-        stream->submit([] {});
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipMemAdvise(const void* address, std::size_t, int, int) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        return allocation && allocation->kind == MemoryKind::managed ? Error::success : Error::invalid_value;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipMemGetAddressRange(hipDeviceptr_t* base, std::size_t* size, hipDeviceptr_t address) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
+AWAKEN_EXPORT hipError_t hipMemGetAddressRange(Address* base, std::size_t* size, Address address) {
+    return in_context<Hip>([&](Context&) {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!base || !size) {
             return Error::invalid_value;
         }
         if (!allocation) {
             return Error::invalid_device_pointer;
         }
-        *base = pointer(allocation->base);
+        *base = allocation->base;
         *size = allocation->size;
         return Error::success;
     });
 }
 
-AWAKEN_EXPORT hipError_t hipMemPtrGetInfo(void* address, std::size_t* size) {
-    return in_context([&](Context&) {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!size || !allocation) {
-            return Error::invalid_value;
-        }
-        *size = allocation->size;
-        return Error::success;
+AWAKEN_EXPORT hipError_t hipMemPtrGetInfo(Address address, std::size_t* size) {
+    return in_context<Hip>([&](Context&) {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+        return allocation ? put(size, allocation->size) : Error::invalid_value;
     });
 }
 
-// ---- pointers
-// -----------------------------------------------------------------------------------------------------------
+// ---- pointers ----
 
-AWAKEN_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* address) {
-    return call([&] { return put_attributes(attributes, address); });
-}
-
-AWAKEN_EXPORT hipError_t hipPointerGetAttribute(void* data, int attribute, hipDeviceptr_t address) {
-    return call([&] {
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!allocation) {
-            return Error::invalid_value;
-        }
-        const bool managed = allocation->kind == MemoryKind::managed;
-        return put_pointer_attribute(allocation.get(), number(address), static_cast<PointerAttribute>(attribute), data,
-                                     type_host(), managed ? type_managed() : type_device());
-    });
+AWAKEN_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, Address address) {
+    return call<Hip>([&] { return put_attributes(attributes, address); });
 }
 
 AWAKEN_EXPORT hipError_t hipDrvPointerGetAttributes(unsigned count, const int* attributes, void** data,
-                                                    hipDeviceptr_t address) {
-    return call([&] {
-        if (count != 0 && (!attributes || !data)) {
-            return Error::invalid_value;
-        }
-        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        const bool managed = allocation && allocation->kind == MemoryKind::managed;
-        for (unsigned position = 0; position < count; ++position) {
-            // What does not apply to the memory stays zero.
-            const Error error = put_pointer_attribute(
-                allocation.get(), number(address), static_cast<PointerAttribute>(attributes[position]), data[position],
-                type_host(), managed ? type_managed() : type_device());
-            if (error != Error::success && attributes[position] != static_cast<int>(PointerAttribute::host_pointer)) {
-                return error;
-            }
-        }
-        return Error::success;
-    });
+                                                    Address address) {
+    return pointer_attributes<Hip>(count, attributes, data, address);
 }
 
-AWAKEN_EXPORT hipError_t hipPointerSetAttribute(const void* value, int attribute, hipDeviceptr_t address) {
-    return call([&] {
-        if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) {
-            return Error::invalid_value;
-        }
-        unsigned on = 0;
-        std::memcpy(&on, value, sizeof on);
-        return set_synchronous(number(address), on != 0);
-    });
-}
+// ---- copies and fills ----
 
-// ---- pools
-// --------------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT hipError_t hipMallocFromPoolAsync(void** address, std::size_t bytes, hipMemPool_t handle,
-                                                hipStream_t stream) {
-    return on_stream(stream, [&](const std::shared_ptr<Stream>&) {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!address || !pool) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
+AWAKEN_EXPORT hipError_t hipMemcpy_spt(Address destination, Address source, std::size_t bytes, int kind) {
+    return copy_bytes<Hip>(destination, source, bytes, kind, kPerThread, Synchrony::host);
 }
-
-AWAKEN_EXPORT hipError_t hipMallocAsync(void** address, std::size_t bytes, hipStream_t handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!address) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t allocated = 0;
-        const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
-        if (error == Error::success) {
-            *address = pointer(allocated);
-        }
-        return error;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipFreeAsync(void* address, hipStream_t handle) {
-    return on_stream(handle,
-                     [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t* pool, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.default_pool.get();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceGetMemPool(hipMemPool_t* pool, int device) {
-    return on_device(device, [&](Device& found) {
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        *pool = found.current_pool.get();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipDeviceSetMemPool(int device, hipMemPool_t handle) {
-    return on_device(device, [&](Device& found) {
-        std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!pool || pool->device != device) {
-            return Error::invalid_value;
-        }
-        found.current_pool = std::move(pool);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipMemPoolCreate(hipMemPool_t* handle, const hipMemPoolProps* properties) {
-    return call([&] {
-        if (!handle || !properties) {
-            return Error::invalid_value;
-        }
-        if (properties->location.type != 1 || properties->handle_types != 0) {
-            return Error::not_supported;
-        }
-        if (!core().valid_device(properties->location.id)) {
-            return Error::invalid_device;
-        }
-        auto pool = std::make_shared<Pool>();
-        pool->device = properties->location.id;
-        *handle = core().pools.add(std::move(pool));
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipMemPoolDestroy(hipMemPool_t handle) {
-    return call([&] {
-        for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) {
-                return Error::invalid_value;
-            }
-        }
-        const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) {
-            return Error::invalid_value;
-        }
-        Device& device = core().device(pool->device);
-        if (device.current_pool == pool) {
-            device.current_pool = device.default_pool;
-        }
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipMemPoolGetAttribute(hipMemPool_t handle, int attribute, void* value) {
-    return call([&] {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        return pool ? get_pool_attribute(*pool, attribute, value) : Error::invalid_value;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipMemPoolSetAttribute(hipMemPool_t handle, int attribute, void* value) {
-    return call([&] {
-        const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        return pool ? set_pool_attribute(*pool, attribute, value) : Error::invalid_value;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipMemPoolTrimTo(hipMemPool_t handle, std::size_t) {
-    return call([&] { return core().pools.find(handle) ? Error::success : Error::invalid_value; });
-}
-AWAKEN_EXPORT hipError_t hipMemPoolSetAccess(hipMemPool_t handle, const void*, std::size_t) {
-    return hipMemPoolTrimTo(handle, 0);
-}
-
-// ---- copies and fills
-// ---------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT hipError_t hipMemcpy(void* destination, const void* source, std::size_t bytes, int kind) {
-    return copy_bytes(destination, source, bytes, kind, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpy_spt(void* destination, const void* source, std::size_t bytes, int kind) {
-    return copy_bytes(destination, source, bytes, kind, kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyWithStream(void* destination, const void* source, std::size_t bytes, int kind,
+AWAKEN_EXPORT hipError_t hipMemcpyWithStream(Address destination, Address source, std::size_t bytes, int kind,
                                              hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, kind, stream, Synchrony::host);
+    return copy_bytes<Hip>(destination, source, bytes, kind, stream, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyAsync(void* destination, const void* source, std::size_t bytes, int kind,
-                                        hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, kind, stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyAsync_spt(void* destination, const void* source, std::size_t bytes, int kind,
+AWAKEN_EXPORT hipError_t hipMemcpyAsync_spt(Address destination, Address source, std::size_t bytes, int kind,
                                             hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, kind, or_per_thread(stream), Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, kind, or_per_thread(stream), Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyHtoD(hipDeviceptr_t destination, void* source, std::size_t bytes) {
-    return copy_bytes(destination, source, bytes, 1, nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemcpyHtoD(Address destination, Address source, std::size_t bytes) {
+    return copy_bytes<Hip>(destination, source, bytes, 1, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyDtoH(void* destination, hipDeviceptr_t source, std::size_t bytes) {
-    return copy_bytes(destination, source, bytes, 2, nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemcpyDtoH(Address destination, Address source, std::size_t bytes) {
+    return copy_bytes<Hip>(destination, source, bytes, 2, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyDtoD(hipDeviceptr_t destination, hipDeviceptr_t source, std::size_t bytes) {
-    return copy_bytes(destination, source, bytes, 3, nullptr, Synchrony::host);
+AWAKEN_EXPORT hipError_t hipMemcpyDtoD(Address destination, Address source, std::size_t bytes) {
+    return copy_bytes<Hip>(destination, source, bytes, 3, nullptr, Synchrony::host);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t destination, void* source, std::size_t bytes,
+AWAKEN_EXPORT hipError_t hipMemcpyHtoDAsync(Address destination, Address source, std::size_t bytes,
                                             hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, 1, stream, Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, 1, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyDtoHAsync(void* destination, hipDeviceptr_t source, std::size_t bytes,
+AWAKEN_EXPORT hipError_t hipMemcpyDtoHAsync(Address destination, Address source, std::size_t bytes,
                                             hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, 2, stream, Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, 2, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t destination, hipDeviceptr_t source, std::size_t bytes,
+AWAKEN_EXPORT hipError_t hipMemcpyDtoDAsync(Address destination, Address source, std::size_t bytes,
                                             hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, 3, stream, Synchrony::stream);
+    return copy_bytes<Hip>(destination, source, bytes, 3, stream, Synchrony::stream);
 }
-AWAKEN_EXPORT hipError_t hipMemcpyPeer(void* destination, int, const void* source, int, std::size_t bytes) {
-    return copy_bytes(destination, source, bytes, 3, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyPeerAsync(void* destination, int, const void* source, int, std::size_t bytes,
-                                            hipStream_t stream) {
-    return copy_bytes(destination, source, bytes, 3, stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemcpy2D(void* destination, std::size_t destination_pitch, const void* source,
-                                     std::size_t source_pitch, std::size_t width, std::size_t height, int kind) {
-    return copy_rows({number(destination), destination_pitch, number(source), source_pitch, width, height}, kind,
-                     nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,
-                                          std::size_t source_pitch, std::size_t width, std::size_t height, int kind,
-                                          hipStream_t stream) {
-    return copy_rows({number(destination), destination_pitch, number(source), source_pitch, width, height}, kind,
-                     stream, Synchrony::stream);
-}
-
-namespace {
-
-hipError_t copy_described(const Copy2DParameters* parameters, hipStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!parameters) {
-            return Error::invalid_value;
-        }
-        CopyRequest request;
-        const Error error = decode(*parameters, type_host(), request);
-        return error == Error::success ? copy(stream->context(), request, stream, synchrony) : error;
-    });
-}
-
-}  // namespace
-
 AWAKEN_EXPORT hipError_t hipMemcpyParam2D(const Copy2DParameters* parameters) {
-    return copy_described(parameters, nullptr, Synchrony::host);
+    return copy_2d<Hip>(parameters, nullptr, Synchrony::host);
 }
 AWAKEN_EXPORT hipError_t hipMemcpyParam2DAsync(const Copy2DParameters* parameters, hipStream_t stream) {
-    return copy_described(parameters, stream, Synchrony::stream);
+    return copy_2d<Hip>(parameters, stream, Synchrony::stream);
+}
+AWAKEN_EXPORT hipError_t hipMemset_spt(Address address, int value, std::size_t bytes) {
+    return fill_bytes<Hip>(address, 0, value, bytes, 1, kPerThread, Synchrony::host);
+}
+AWAKEN_EXPORT hipError_t hipMemsetD8(Address address, unsigned char value, std::size_t count) {
+    return fill_rows<Hip>(elements(address, 1, value, count), nullptr, Synchrony::host);
+}
+AWAKEN_EXPORT hipError_t hipMemsetD16(Address address, unsigned short value, std::size_t count) {
+    return fill_rows<Hip>(elements(address, 2, value, count), nullptr, Synchrony::host);
+}
+AWAKEN_EXPORT hipError_t hipMemsetD32(Address address, int value, std::size_t count) {
+    return fill_rows<Hip>(elements(address, 4, static_cast<unsigned>(value), count), nullptr, Synchrony::host);
 }
 
-AWAKEN_EXPORT hipError_t hipMemset(void* address, int value, std::size_t bytes) {
-    return fill_rows(elements_of(address, 1, static_cast<unsigned>(value) & 0xffU, bytes), nullptr, Synchrony::host);
+// ---- sharing ----
+
+AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, Address address) {
+    return export_memory<Hip>(address == 0 ? nullptr : handle, address);
 }
-AWAKEN_EXPORT hipError_t hipMemset_spt(void* address, int value, std::size_t bytes) {
-    return fill_rows(elements_of(address, 1, static_cast<unsigned>(value) & 0xffU, bytes), kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemsetAsync(void* address, int value, std::size_t bytes, hipStream_t stream) {
-    return fill_rows(elements_of(address, 1, static_cast<unsigned>(value) & 0xffU, bytes), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD8(hipDeviceptr_t address, unsigned char value, std::size_t count) {
-    return fill_rows(elements_of(address, 1, value, count), nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD16(hipDeviceptr_t address, unsigned short value, std::size_t count) {
-    return fill_rows(elements_of(address, 2, value, count), nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD32(hipDeviceptr_t address, int value, std::size_t count) {
-    return fill_rows(elements_of(address, 4, static_cast<unsigned>(value), count), nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD8Async(hipDeviceptr_t address, unsigned char value, std::size_t count,
-                                          hipStream_t stream) {
-    return fill_rows(elements_of(address, 1, value, count), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD16Async(hipDeviceptr_t address, unsigned short value, std::size_t count,
-                                           hipStream_t stream) {
-    return fill_rows(elements_of(address, 2, value, count), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD32Async(hipDeviceptr_t address, int value, std::size_t count, hipStream_t stream) {
-    return fill_rows(elements_of(address, 4, static_cast<unsigned>(value), count), stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemset2D(void* address, std::size_t pitch, int value, std::size_t width,
-                                     std::size_t height) {
-    return fill_rows({number(address), pitch, static_cast<unsigned>(value) & 0xffU, 1, width, height}, nullptr,
-                     Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemset2DAsync(void* address, std::size_t pitch, int value, std::size_t width,
-                                          std::size_t height, hipStream_t stream) {
-    return fill_rows({number(address), pitch, static_cast<unsigned>(value) & 0xffU, 1, width, height}, stream,
-                     Synchrony::stream);
+AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(Address address) {
+    return close_memory<Hip>("hipIpcCloseMemHandle", address, generation() >= 6);
 }
 
-// ---- sharing
-// ------------------------------------------------------------------------------------------------------------
+// ---- streams and events ----
 
-AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, void* address) {
-    return in_context([&](Context&) {
-        if (!handle || !address) {
-            return Error::invalid_value;
-        }
-        const Error error = core().memory().export_handle(number(address), *handle);
-        return error == Error::invalid_value ? Error::invalid_device_pointer : error;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(void** address, IpcHandle handle, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (!address || flags != 1) {
-            return Error::invalid_value;
-        }
-        std::uintptr_t opened = 0;
-        const Error error = core().memory().import_handle(context, handle, opened);
-        if (error == Error::success) {
-            *address = pointer(opened);
-        }
-        // Whatever keeps the memory from being attached, HIP blames the pointer.
-        const bool attached =
-            error != Error::invalid_value && error != Error::peer_access_unsupported && error != Error::invalid_device;
-        return attached ? error : Error::invalid_device_pointer;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(void* address) {
-    return in_context(
-        [&](Context&) { return close_import("hipIpcCloseMemHandle", number(address), generation() >= 6); });
-}
-
-// ---- streams and events
-// -------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT hipError_t hipStreamCreate(hipStream_t* stream) {
-    return in_context([&](Context& context) { return create_stream(context, stream, 0, 0); });
-}
-AWAKEN_EXPORT hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned flags) {
-    return in_context([&](Context& context) { return create_stream(context, stream, flags, 0); });
-}
-AWAKEN_EXPORT hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned flags, int priority) {
-    return in_context([&](Context& context) { return create_stream(context, stream, flags, priority); });
-}
-
-AWAKEN_EXPORT hipError_t hipStreamDestroy(hipStream_t handle) {
-    return call([&] {
-        const std::shared_ptr<Stream> stream = core().streams.remove(handle);
-        if (!stream) {
-            return Error::invalid_handle;
-        }
-        stream->close();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!flags) {
-            return Error::invalid_value;
-        }
-        *flags = stream->flags();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipStreamGetPriority(hipStream_t handle, int* priority) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!priority) {
-            return Error::invalid_value;
-        }
-        *priority = stream->priority();
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipStreamGetDevice(hipStream_t handle, hipDevice_t* device) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!device) {
-            return Error::invalid_value;
-        }
-        *device = stream->context().device;
-        return Error::success;
-    });
-}
-
-/// Graphs are not supported, so no mode matters.
-AWAKEN_EXPORT hipError_t hipThreadExchangeStreamCaptureMode(int* mode) {
-    return call([&] {
-        if (!mode || *mode < 0 || *mode > 2) {
-            return Error::invalid_value;
-        }
-        *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
-        return Error::success;
-    });
-}
-
-/// Graphs are not supported, so no stream is ever being captured.
-AWAKEN_EXPORT hipError_t hipStreamIsCapturing(hipStream_t handle, int* status) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>&) {
-        if (!status) {
-            return Error::invalid_value;
-        }
-        *status = 0;
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipStreamQuery(hipStream_t handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return query(*stream); });
-}
 AWAKEN_EXPORT hipError_t hipStreamQuery_spt(hipStream_t stream) {
     return hipStreamQuery(or_per_thread(stream));
 }
-
-AWAKEN_EXPORT hipError_t hipStreamSynchronize(hipStream_t handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
-}
 AWAKEN_EXPORT hipError_t hipStreamSynchronize_spt(hipStream_t stream) {
     return hipStreamSynchronize(or_per_thread(stream));
-}
-
-AWAKEN_EXPORT hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> found = core().events.find(event);
-        if (!found) {
-            return Error::invalid_handle;
-        }
-        return wait_in_stream(*stream, *found);
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*function)(hipStream_t, hipError_t, void*),
-                                              void* argument, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        Context& context = stream->context();
-        call_in_stream(*stream,
-                       [=, &context] { function(handle, static_cast<hipError_t>(context.sticky.load()), argument); });
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipLaunchHostFunc(hipStream_t handle, void (*function)(void*), void* argument) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) {
-            return Error::invalid_value;
-        }
-        call_in_stream(*stream, [function, argument] { function(argument); });
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
-    return in_context([&](Context& context) {
-        if (!event) {
-            return Error::invalid_value;
-        }
-        *event = core().events.add(std::make_shared<Event>(context, flags));
-        return Error::success;
-    });
-}
-AWAKEN_EXPORT hipError_t hipEventCreate(hipEvent_t* event) {
-    return hipEventCreateWithFlags(event, 0);
-}
-
-AWAKEN_EXPORT hipError_t hipEventDestroy(hipEvent_t handle) {
-    return call([&] { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
-}
-
-AWAKEN_EXPORT hipError_t hipEventRecord(hipEvent_t handle, hipStream_t stream_handle) {
-    return on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != &stream->context()) {
-            return Error::invalid_handle;
-        }
-        event->record(*stream);
-        return Error::success;
-    });
 }
 AWAKEN_EXPORT hipError_t hipEventRecord_spt(hipEvent_t event, hipStream_t stream) {
     return hipEventRecord(event, or_per_thread(stream));
 }
 
-AWAKEN_EXPORT hipError_t hipEventQuery(hipEvent_t handle) {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? query(*event) : Error::invalid_handle;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipEventSynchronize(hipEvent_t handle) {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? synchronize(*event) : Error::invalid_handle;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t end) {
-    return call([&] {
-        const std::shared_ptr<Event> from = core().events.find(start);
-        const std::shared_ptr<Event> to = core().events.find(end);
-        if (!from || !to) {
-            return Error::invalid_handle;
-        }
-        return milliseconds ? to->elapsed_since(*from, *milliseconds) : Error::invalid_value;
-    });
-}
-
-// ---- kernels
-// ------------------------------------------------------------------------------------------------------------
-
-AWAKEN_EXPORT hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
-    return in_context([&](Context& context) {
-        if (!module || !image) {
-            return Error::invalid_value;
-        }
-        const void* loaded = nullptr;
-        const Error error = load_module("hipModuleLoadData", context, image, loaded);
-        if (error == Error::success) {
-            *module = const_cast<void*>(loaded);
-        }
-        return error;
-    });
-}
-AWAKEN_EXPORT hipError_t hipModuleLoadDataEx(hipModule_t* module, const void* image, unsigned, int*, void**) {
-    return hipModuleLoadData(module, image);
-}
-
-AWAKEN_EXPORT hipError_t hipModuleUnload(hipModule_t module) {
-    return in_context([&](Context&) { return unload_module("hipModuleUnload", module); });
-}
-
-AWAKEN_EXPORT hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
-    return in_context([&](Context&) {
-        if (!function || !name) {
-            return Error::invalid_value;
-        }
-        const void* found = nullptr;
-        const Error error = find_function(module, name, found);
-        if (error == Error::success) {
-            *function = const_cast<void*>(found);
-        }
-        return error;
-    });
-}
+// ---- kernels ----
 
 AWAKEN_EXPORT hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
                                                unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                                                unsigned shared_bytes, hipStream_t handle, void** arguments,
                                                void** extra) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        const std::shared_ptr<Function> found = core().functions.find(function);
-        if (!found || found->context != &stream->context()) {
-            return Error::invalid_handle;
-        }
-        return launch_kernel(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
-                             arguments, extra);
-    });
+    return launch<Hip>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, handle,
+                       arguments, extra);
 }
-
 AWAKEN_EXPORT hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
                                                           unsigned grid_z, unsigned block_x, unsigned block_y,
                                                           unsigned block_z, unsigned shared_bytes, hipStream_t stream,
                                                           void** arguments) {
-    return hipModuleLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
-                                 arguments, nullptr);
+    return launch<Hip>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                       arguments, nullptr);
 }
-
-AWAKEN_EXPORT hipError_t hipFuncGetAttribute(int* value, int attribute, hipFunction_t function) {
-    return call([&] {
-        if (!core().functions.find(function)) {
-            return Error::invalid_handle;
-        }
-        if (!value) {
-            return Error::invalid_value;
-        }
-        *value = attribute == 0 ? Model::threads_per_block : 0;  // 0: most threads a block; the rest are sizes
-        return Error::success;
-    });
-}
-
 AWAKEN_EXPORT hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, hipFunction_t function,
                                                                             int block_size, std::size_t) {
-    return call([&] {
-        if (!core().functions.find(function)) {
-            return Error::invalid_handle;
-        }
-        if (!blocks || block_size <= 0) {
-            return Error::invalid_value;
-        }
-        *blocks = block_size > Model::threads_per_block
-                      ? 0
-                      : std::min(Model::threads_per_multiprocessor / block_size, Model::blocks_per_multiprocessor);
-        return Error::success;
-    });
-}
-
-AWAKEN_EXPORT hipError_t hipProfilerStart() {
-    return call([] { return Error::success; });
-}
-AWAKEN_EXPORT hipError_t hipProfilerStop() {
-    return call([] { return Error::success; });
+    return most_active_blocks<Hip>(blocks, function, block_size);
 }

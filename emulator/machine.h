@@ -13,8 +13,11 @@ namespace awaken::emulator {
     return 0x10 + device;
 }
 
+/// The environment, read at the first question.
+[[nodiscard]] const Configuration& configuration();
+
 /// The device with an address in any of the usual spellings ("0000:10:00.0", "00000000:10:00.0"); -1 when there is
 /// none.
-[[nodiscard]] int device_at(const Configuration& configuration, const char* address) noexcept;
+[[nodiscard]] int device_at(const char* address) noexcept;
 
 }  // namespace awaken::emulator

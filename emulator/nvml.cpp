@@ -7,8 +7,7 @@
 
 namespace {
 
-using awaken::emulator::Configuration;
-using awaken::emulator::EmulatedLinks;
+using namespace awaken::emulator;
 
 enum Result : int { success = 0, uninitialized = 1, invalid_argument = 2, not_supported = 3, not_found = 6 };
 
@@ -19,13 +18,8 @@ struct PciInfo {
     char bus_id[32];
 };
 
-const Configuration& configuration() {
-    static const Configuration read = awaken::emulator::read_configuration();
-    return read;
-}
-
 bool has_gpus() {
-    return configuration().vendor == awaken::emulator::Vendor::cuda && configuration().problem.empty();
+    return configuration().vendor == Vendor::cuda && configuration().problem.empty();
 }
 
 /// Handles are device numbers, from 1.
@@ -39,16 +33,18 @@ bool is_device(void* const handle) {
     return device_of(handle) >= 0 && device_of(handle) < configuration().devices;
 }
 
-/// Links of a device: to the switch, or so many to each other device.
-int links_of_device() {
-    switch (configuration().links.kind) {
-        case EmulatedLinks::Kind::nvswitch:
-            return configuration().links.count;
-        case EmulatedLinks::Kind::nvlink:
-            return configuration().links.count * (configuration().devices - 1);
-        default:
-            return 0;
+/// Links of a device: to the switch, or to all other devices. Those of the first for a handle that is none.
+int links_of(void* const handle) {
+    const EmulatedLinks& links = configuration().links;
+    const int device = is_device(handle) ? device_of(handle) : 0;
+    int count = links.kind == EmulatedLinks::Kind::nvswitch ? links.count : 0;
+    for (int peer = 0; peer < configuration().devices; ++peer) {
+        count += links.between(device, peer);
     }
+    return count;
+}
+bool is_link(void* const handle, const unsigned link) {
+    return is_device(handle) && link < static_cast<unsigned>(links_of(handle));
 }
 
 }  // namespace
@@ -72,7 +68,7 @@ AWAKEN_EXPORT const char* nvmlErrorString(int result) {
     }
 }
 AWAKEN_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** handle) {
-    const int device = awaken::emulator::device_at(configuration(), address);
+    const int device = device_at(address);
     if (handle == nullptr || device < 0) {
         return device < 0 ? not_found : invalid_argument;
     }
@@ -88,21 +84,21 @@ AWAKEN_EXPORT int nvmlDeviceGetTopologyCommonAncestor(void* one, void* other, in
     return success;
 }
 AWAKEN_EXPORT int nvmlDeviceGetNvLinkState(void* handle, unsigned link, int* active) {
-    if (!is_device(handle) || active == nullptr || static_cast<int>(link) >= links_of_device()) {
-        return links_of_device() == 0 ? not_supported : invalid_argument;
+    if (!is_link(handle, link) || active == nullptr) {
+        return links_of(handle) == 0 ? not_supported : invalid_argument;
     }
     *active = 1;
     return success;
 }
 AWAKEN_EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void* handle, unsigned link, int* type) {
-    if (!is_device(handle) || type == nullptr || static_cast<int>(link) >= links_of_device()) {
+    if (!is_link(handle, link) || type == nullptr) {
         return invalid_argument;
     }
     *type = configuration().links.kind == EmulatedLinks::Kind::nvswitch ? 2 : 0;
     return success;
 }
 AWAKEN_EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* handle, unsigned link, PciInfo* info) {
-    if (!is_device(handle) || info == nullptr || static_cast<int>(link) >= links_of_device()) {
+    if (!is_link(handle, link) || info == nullptr) {
         return invalid_argument;
     }
     std::memset(info, 0, sizeof *info);
@@ -110,11 +106,14 @@ AWAKEN_EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* handle, unsigned lin
         info->bus = 0x05;
     } else {
         // The first links go to device 0, the next to device 1, and so on; none to the device itself.
-        int peer = static_cast<int>(link) / configuration().links.count;
-        if (peer >= device_of(handle)) {
-            ++peer;
+        int peer = 0;
+        for (int before = 0;; ++peer) {
+            before += configuration().links.between(device_of(handle), peer);
+            if (static_cast<int>(link) < before) {
+                break;
+            }
         }
-        info->bus = awaken::emulator::bus_of(static_cast<unsigned>(peer));
+        info->bus = bus_of(static_cast<unsigned>(peer));
     }
     std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);
     std::snprintf(info->short_bus_id, sizeof info->short_bus_id, "0000:%02X:00.0", info->bus);

@@ -10,25 +10,17 @@ using namespace awaken::emulator;
 using nvrtcResult = int;
 using nvrtcProgram = void*;
 
+#define AWAKEN_CALL(name) nvrtc##name
+#include "calls/rtc_calls.h"
+#undef AWAKEN_CALL
+
 AWAKEN_EXPORT const char* nvrtcGetErrorString(nvrtcResult result) {
-    static const auto* const texts = [] {
-        auto* made = new std::map<int, std::string>;
-        for (int number = 0; number <= 11; ++number) {
-            made->emplace(number, "NVRTC_" + std::string(text_of(static_cast<RtcResult>(number))));
-        }
-        return made;
-    }();
-    const auto at = texts->find(result);
-    return at == texts->end() ? "NVRTC_ERROR unknown" : at->second.c_str();
+    static const std::vector<std::string>* const names = names_of_results("NVRTC_");
+    return name_in(*names, result, "NVRTC_ERROR unknown");
 }
 
 AWAKEN_EXPORT nvrtcResult nvrtcVersion(int* major, int* minor) {
-    if (!major || !minor) {
-        return static_cast<nvrtcResult>(RtcResult::invalid_input);
-    }
-    *major = AWAKEN_NVRTC_VERSION;
-    *minor = AWAKEN_NVRTC_VERSION == 12 ? 9 : 0;
-    return 0;
+    return put_version(AWAKEN_NVRTC_VERSION, AWAKEN_NVRTC_VERSION == 12 ? 9 : 0, major, minor);
 }
 
 AWAKEN_EXPORT nvrtcResult nvrtcGetNumSupportedArchs(int* count) {
@@ -47,26 +39,6 @@ AWAKEN_EXPORT nvrtcResult nvrtcGetSupportedArchs(int* architectures) {
     return 0;
 }
 
-AWAKEN_EXPORT nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char* name, int headers,
-                                             const char* const* header_texts, const char* const*) {
-    return create_program(program, source, name, headers, header_texts);
-}
-
-AWAKEN_EXPORT nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
-    return destroy_program(program);
-}
-
-AWAKEN_EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
-    return compile_program(program);
-}
-
-AWAKEN_EXPORT nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, std::size_t* size) {
-    return put_size(program, size, &RtcProgram::log);
-}
-AWAKEN_EXPORT nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char* log) {
-    return put_content(program, log, &RtcProgram::log);
-}
-
 /// PTX and machine code are the same image here.
 AWAKEN_EXPORT nvrtcResult nvrtcGetPTXSize(nvrtcProgram program, std::size_t* size) {
     return put_size(program, size, &RtcProgram::image);
@@ -79,11 +51,4 @@ AWAKEN_EXPORT nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, std::size_t* s
 }
 AWAKEN_EXPORT nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char* image) {
     return put_content(program, image, &RtcProgram::image);
-}
-
-AWAKEN_EXPORT nvrtcResult nvrtcAddNameExpression(nvrtcProgram program, const char* expression) {
-    return with_program(program, [&](RtcProgram& found) { return found.add_name(expression); });
-}
-AWAKEN_EXPORT nvrtcResult nvrtcGetLoweredName(nvrtcProgram program, const char* expression, const char** lowered) {
-    return with_program(program, [&](const RtcProgram& found) { return found.lowered_name(expression, lowered); });
 }

@@ -6,32 +6,26 @@
 
 namespace {
 
-using awaken::emulator::Configuration;
-using awaken::emulator::EmulatedLinks;
+using namespace awaken::emulator;
 
 enum Result : int { success = 0, invalid_arguments = 1, not_supported = 2, init_error = 8 };
 
 /// Of one link, MB/s, as on an MI250X.
 constexpr std::uint64_t kLinkMegabytesPerSecond = 50000;
 
-const Configuration& configuration() {
-    static const Configuration read = awaken::emulator::read_configuration();
-    return read;
-}
-
 bool is_device(const std::uint32_t device) {
     return static_cast<int>(device) < configuration().devices;
 }
 
-bool by_xgmi() {
-    return configuration().links.kind == EmulatedLinks::Kind::xgmi;
+/// 0 where PCIe connects the devices.
+int xgmi_links(const std::uint32_t from, const std::uint32_t to) {
+    return configuration().links.between(static_cast<int>(from), static_cast<int>(to));
 }
 
 }  // namespace
 
 AWAKEN_EXPORT int rsmi_init(std::uint64_t /*flags*/) {
-    return configuration().vendor == awaken::emulator::Vendor::hip && configuration().problem.empty() ? success
-                                                                                                      : init_error;
+    return configuration().vendor == Vendor::hip && configuration().problem.empty() ? success : init_error;
 }
 AWAKEN_EXPORT int rsmi_shut_down() {
     return success;
@@ -47,7 +41,7 @@ AWAKEN_EXPORT int rsmi_dev_pci_id_get(std::uint32_t device, std::uint64_t* id) {
     if (!is_device(device) || id == nullptr) {
         return invalid_arguments;
     }
-    *id = static_cast<std::uint64_t>(awaken::emulator::bus_of(device)) << 8;
+    *id = static_cast<std::uint64_t>(bus_of(device)) << 8;
     return success;
 }
 AWAKEN_EXPORT int rsmi_topo_get_numa_node_number(std::uint32_t device, std::uint32_t* node) {
@@ -62,8 +56,8 @@ AWAKEN_EXPORT int rsmi_topo_get_link_type(std::uint32_t from, std::uint32_t to, 
         return invalid_arguments;
     }
     // Over PCIe the way goes to the host bridge and back.
-    *hops = by_xgmi() ? 1 : 2;
-    *type = by_xgmi() ? 2 : 1;
+    *hops = xgmi_links(from, to) != 0 ? 1 : 2;
+    *type = xgmi_links(from, to) != 0 ? 2 : 1;
     return success;
 }
 AWAKEN_EXPORT int rsmi_minmax_bandwidth_get(std::uint32_t from, std::uint32_t to, std::uint64_t* least,
@@ -71,10 +65,10 @@ AWAKEN_EXPORT int rsmi_minmax_bandwidth_get(std::uint32_t from, std::uint32_t to
     if (!is_device(from) || !is_device(to) || from == to || least == nullptr || most == nullptr) {
         return invalid_arguments;
     }
-    if (!by_xgmi()) {
+    if (xgmi_links(from, to) == 0) {
         return not_supported;
     }
     *least = kLinkMegabytesPerSecond;
-    *most = kLinkMegabytesPerSecond * static_cast<std::uint64_t>(configuration().links.count);
+    *most = kLinkMegabytesPerSecond * static_cast<std::uint64_t>(xgmi_links(from, to));
     return success;
 }

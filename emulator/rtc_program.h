@@ -29,34 +29,22 @@ enum class RtcResult : int {
     internal_error = 11
 };
 
-[[nodiscard]] inline const char* text_of(RtcResult result) noexcept {
-    switch (result) {
-        case RtcResult::success:
-            return "SUCCESS";
-        case RtcResult::out_of_memory:
-            return "ERROR_OUT_OF_MEMORY";
-        case RtcResult::program_creation_failure:
-            return "ERROR_PROGRAM_CREATION_FAILURE";
-        case RtcResult::invalid_input:
-            return "ERROR_INVALID_INPUT";
-        case RtcResult::invalid_program:
-            return "ERROR_INVALID_PROGRAM";
-        case RtcResult::invalid_option:
-            return "ERROR_INVALID_OPTION";
-        case RtcResult::compilation:
-            return "ERROR_COMPILATION";
-        case RtcResult::builtin_operation_failure:
-            return "ERROR_BUILTIN_OPERATION_FAILURE";
-        case RtcResult::no_name_expressions_after_compilation:
-            return "ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION";
-        case RtcResult::no_lowered_names_before_compilation:
-            return "ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION";
-        case RtcResult::name_expression_not_valid:
-            return "ERROR_NAME_EXPRESSION_NOT_VALID";
-        case RtcResult::internal_error:
-            return "ERROR_INTERNAL_ERROR";
+/// Their names after a vendor's prefix, in the order of the numbers. They live as long as the process.
+[[nodiscard]] inline const std::vector<std::string>* names_of_results(const std::string& prefix) {
+    auto* const names = new std::vector<std::string>;
+    for (const char* const name :
+         {"SUCCESS", "ERROR_OUT_OF_MEMORY", "ERROR_PROGRAM_CREATION_FAILURE", "ERROR_INVALID_INPUT",
+          "ERROR_INVALID_PROGRAM", "ERROR_INVALID_OPTION", "ERROR_COMPILATION", "ERROR_BUILTIN_OPERATION_FAILURE",
+          "ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION", "ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION",
+          "ERROR_NAME_EXPRESSION_NOT_VALID", "ERROR_INTERNAL_ERROR"}) {
+        names->push_back(prefix + name);
     }
-    return "ERROR unknown";
+    return names;
+}
+
+[[nodiscard]] inline const char* name_in(const std::vector<std::string>& names, int result, const char* otherwise) {
+    const bool known = result >= 0 && static_cast<std::size_t>(result) < names.size();
+    return known ? names[static_cast<std::size_t>(result)].c_str() : otherwise;
 }
 
 class RtcProgram {
@@ -158,29 +146,13 @@ template <typename Body>
     }
 }
 
-[[nodiscard]] inline int create_program(void** program, const char* source, const char* name, int headers,
-                                        const char* const* header_texts) noexcept {
-    if (!program || !source || headers < 0 || (headers > 0 && !header_texts)) {
+[[nodiscard]] inline int put_version(int major, int minor, int* major_place, int* minor_place) noexcept {
+    if (!major_place || !minor_place) {
         return static_cast<int>(RtcResult::invalid_input);
     }
-    try {
-        *program = rtc_programs().add(std::make_shared<RtcProgram>(source, name, headers, header_texts));
-        return static_cast<int>(RtcResult::success);
-    } catch (...) {
-        return static_cast<int>(RtcResult::out_of_memory);
-    }
-}
-
-[[nodiscard]] inline int destroy_program(void** program) noexcept {
-    if (!program || !rtc_programs().remove(*program)) {
-        return static_cast<int>(RtcResult::invalid_program);
-    }
-    *program = nullptr;
-    return static_cast<int>(RtcResult::success);
-}
-
-[[nodiscard]] inline int compile_program(const void* handle) noexcept {
-    return with_program(handle, [](RtcProgram& program) { return program.compile(); });
+    *major_place = major;
+    *minor_place = minor;
+    return 0;
 }
 
 /// Size of the log or image, with the ending zero.

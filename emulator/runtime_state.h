@@ -2,8 +2,6 @@
 // for, and a last error.
 #pragma once
 
-#include <cstring>
-
 #include "front_end.h"
 
 namespace awaken::emulator {
@@ -25,12 +23,6 @@ inline void use_device(int device) {
         current = thread_state().current();
     }
     return *current;
-}
-
-/// A field of a vendor's structure of device properties.
-template <typename Value>
-void put_field(void* properties, std::size_t offset, const Value& value) noexcept {
-    std::memcpy(static_cast<std::byte*>(properties) + offset, &value, sizeof value);
 }
 
 }  // namespace awaken::emulator

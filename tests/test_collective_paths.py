@@ -218,7 +218,7 @@ def test_persistent(mpi: str, emulate: str, ranks: int, nodes: int, run: Run) ->
 
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])
 def test_one_rank_has_no_memory_to_pack_into(mpi: str, emulate: str, run: Run) -> None:
-    """It says so in its vote, and all go through host memory together."""
+    """It says so in its proposal, and all go through host memory together."""
     calls = run(
         mpi,
         {},
@@ -352,6 +352,50 @@ def test_parts_in_messages(mpi: str, emulate: str, ranks: int, filter: str, func
     assert outcome.functions("pipelined") >= functions, outcome.calls
 
 
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks"),
+    [
+        pytest.param("mpich", "cuda:2", 2, marks=pytest.mark.sanitizer),
+        ("openmpi", "hip:2", 3),
+        pytest.param("mpi5", "cuda:2", 4, marks=pytest.mark.long),
+    ],
+)
+def test_exchanges_under_way_are_messages(mpi: str, emulate: str, ranks: int, run: Run) -> None:
+    """Nonblocking and persistent exchanges between nodes, once a barrier has agreed on them."""
+    outcome = run(
+        mpi,
+        {"AWAKEN_TEST_NODES": "2", "AWAKEN_TEST_FAULTS": "ccl-init=1", **IN_MESSAGES},
+        "--mix=device",
+        "--filter=exchanges_under_way",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    exchanges = {"MPI_Ialltoall", "MPI_Iallgather", "MPI_Ialltoallv", "MPI_Iallgatherv", "MPI_Igatherv", "MPI_Iscatter"}
+    assert outcome.functions("pipelined") >= exchanges | {"MPI_Start"}, outcome.calls
+
+
+@pytest.mark.parametrize(("mpi", "emulate", "nodes"), [("mpich", "cuda:2", 2), ("openmpi", "hip:2", 1)])
+def test_edges_under_way_are_messages(mpi: str, emulate: str, nodes: int, run: Run) -> None:
+    """The nonblocking and persistent forms of neighbourhood collectives, between nodes too."""
+    outcome = run(
+        mpi,
+        {"AWAKEN_TEST_NODES": str(nodes), **IN_MESSAGES},
+        "--mix=device",
+        "--filter=neighbours",
+        ranks=3,
+        emulate=emulate,
+    )
+    path = "pipelined" if nodes > 1 else "direct"
+    assert outcome.functions(path) >= {"MPI_Ineighbor_alltoall", "MPI_Ineighbor_allgather", "MPI_Start"}, outcome.calls
+
+
+def test_intercommunicators_exchange_messages(run: Run) -> None:
+    """On one node too, where the GPUs do collectives of one group only."""
+    outcome = run("mpich", IN_MESSAGES, "--mix=device", "--filter=intercommunicators", ranks=2)
+    for name in ("Alltoall", "Gather", "Scatter"):
+        assert outcome.calls[f"MPI_{name}", "direct"] + outcome.calls[f"MPI_{name}", "copied"] > 0, outcome.calls
+
+
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
 def test_waiting_for_a_collective_keeps_the_mpi_going(mpi: str, emulate: str, run: Run) -> None:
     calls = run(mpi, {}, "--mix=device", "--filter=waits_keep_all_going", ranks=3, emulate=emulate).calls
@@ -399,7 +443,11 @@ def test_nodes_and_columns(mpi: str, emulate: str, ranks: int, columns: int, fil
     """Where all pass device memory, each node's GPUs do their part first; nodes may have unequal numbers of ranks."""
     outcome = run(
         mpi,
-        {"AWAKEN_TEST_NODES": "2", "tune collective_chunk_bytes": "64K"},
+        {
+            "AWAKEN_TEST_NODES": "2",
+            "tune collective_chunk_bytes": "64K",
+            "AWAKEN_COLLECTIVES": "broadcast nodes=2- : hierarchical",
+        },
         "--mix=device",
         f"--filter={filter}",
         ranks=ranks,
@@ -439,7 +487,7 @@ def test_library_between_nodes(mpi: str, emulate: str, ranks: int, nodes: int, r
         emulate=emulate,
     )
     assert outcome.functions("ccl") == LIBRARY_CALLS | VARYING_LIBRARY_CALLS, outcome.calls
-    assert "* nodes=2- : ccl" in outcome.report["collectives"]
+    assert any(row.startswith("* nodes=2- : ccl  # ") for row in outcome.report["collectives"])
 
 
 def test_library_between_nodes_and_others(run: Run) -> None:

@@ -494,6 +494,10 @@ def lint_tools() -> None:
     install_requirements("lint", "clang-tidy")
 
 
+def docs_tools() -> None:
+    install_requirements("docs", "MkDocs")
+
+
 BUILD: tuple[Callable[[], None], ...] = (
     prepare_venv,
     check_compiler,
@@ -505,6 +509,7 @@ BUILD: tuple[Callable[[], None], ...] = (
 PROFILES: dict[str, tuple[Callable[[], None], ...]] = {
     "build": BUILD,
     "test": (*BUILD, test_tools, style_tools),
+    "docs": (prepare_venv, docs_tools),
     # mypy reads the tests, and the types of what they import.
     "lint": (*BUILD, python_test_tools, style_tools, lint_tools),
 }

@@ -100,10 +100,8 @@ void print_affinity(int device) {
         for (const std::size_t rank : ranks) {
             list += (list.empty() ? "" : ", ") + std::to_string(rank);
         }
-        std::printf(
-            "# warning: ranks %s share the GPU %s: give each one of its own, as apps/bind_gpu.sh does, or start "
-            "fewer ranks on a host\n",
-            list.c_str(), gpu.c_str());
+        std::printf("# warning: ranks %s share the GPU %s: give each its own (bind_gpu.sh), or start fewer on a host\n",
+                    list.c_str(), gpu.c_str());
     }
     std::fflush(stdout);
 }

@@ -1,5 +1,6 @@
 #include "core/configuration.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -18,10 +19,10 @@ std::string_view variable(const char* name) noexcept {
     return value ? std::string_view(value) : std::string_view();
 }
 
-std::vector<std::string_view> split(std::string_view text) {
+std::vector<std::string_view> split(std::string_view text, char separator = ',') {
     std::vector<std::string_view> parts;
     while (true) {
-        const std::size_t comma = text.find(',');
+        const std::size_t comma = text.find(separator);
         std::string_view part = text.substr(0, comma);
         while (!part.empty() && part.front() == ' ') {
             part.remove_prefix(1);
@@ -65,7 +66,7 @@ void restrict_to(std::vector<int>& devices, const char* name) {
     devices = std::move(chosen);
 }
 
-std::string complain(const char* name, std::string_view value, const char* expected) {
+std::string complain(const char* name, std::string_view value, const std::string& expected) {
     return std::string(name) + "=" + std::string(value) + " is not understood; use " + expected;
 }
 
@@ -94,13 +95,28 @@ void read_selection(Configuration& configuration) {
     configuration.devices = devices;
 }
 
+/// Faults that take no value.
+constexpr std::array<std::pair<std::string_view, bool Faults::*>, 13> kFlags{{
+    {"ipc-export", &Faults::ipc_export},
+    {"ipc-open", &Faults::ipc_open},
+    {"descriptor-import", &Faults::descriptor_import},
+    {"isolated", &Faults::isolated},
+    {"hidden-device", &Faults::hidden_device},
+    {"no-peer", &Faults::no_peer},
+    {"pinned-oom", &Faults::pinned_memory},
+    {"register", &Faults::registering},
+    {"registered-elsewhere", &Faults::registered_elsewhere},
+    {"shutdown", &Faults::shutdown},
+    {"ccl-share-gpu", &Faults::ccl_shared_device},
+    {"host-access", &Faults::host_access},
+    {"pageable-memory", &Faults::pageable_memory},
+}};
+
 void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
         "a comma-separated list of ipc-export, ipc-open, descriptor-import, isolated, hidden-device, no-peer, oom, "
-        "oom-after=BYTES, "
-        "pinned-oom, "
-        "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-silent=RANK, "
-        "ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
+        "oom-after=BYTES, pinned-oom, register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, "
+        "ccl-init=RANK, ccl-silent=RANK, ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
     const std::string_view text = variable("AWAKEN_TEST_FAULTS");
     if (text.empty()) {
         return;
@@ -111,30 +127,14 @@ void read_faults(Configuration& configuration) {
         const std::string_view name = part.substr(0, equals);
         const std::string_view value = equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
         const bool plain = equals == std::string_view::npos;
-        if (plain && name == "ipc-export") {
-            faults.ipc_export = true;
-        } else if (plain && name == "ipc-open") {
-            faults.ipc_open = true;
-        } else if (plain && name == "descriptor-import") {
-            faults.descriptor_import = true;
-        } else if (plain && name == "isolated") {
-            faults.isolated = true;
-        } else if (plain && name == "hidden-device") {
-            faults.hidden_device = true;
-        } else if (plain && name == "no-peer") {
-            faults.no_peer = true;
+        const auto* const flag =
+            std::find_if(kFlags.begin(), kFlags.end(), [&](const auto& entry) { return plain && entry.first == name; });
+        if (flag != kFlags.end()) {
+            faults.*flag->second = true;
         } else if (plain && name == "oom") {
             faults.memory_limit = 0;
         } else if (name == "oom-after" && parse_bytes(value)) {
             faults.memory_limit = parse_bytes(value);
-        } else if (plain && name == "pinned-oom") {
-            faults.pinned_memory = true;
-        } else if (plain && name == "register") {
-            faults.registering = true;
-        } else if (plain && name == "registered-elsewhere") {
-            faults.registered_elsewhere = true;
-        } else if (plain && name == "shutdown") {
-            faults.shutdown = true;
         } else if (name == "copy-error" && parse_number<std::uint64_t>(value).value_or(0) > 0) {
             faults.failing_copy = *parse_number<std::uint64_t>(value);
         } else if (name == "kernel-error" && parse_number<std::uint64_t>(value).value_or(0) > 0) {
@@ -145,12 +145,6 @@ void read_faults(Configuration& configuration) {
             faults.silent_ccl_rank = *parse_number<int>(value);
         } else if (name == "ccl-connect" && parse_number<int>(value).value_or(-1) >= 0) {
             faults.unconnected_ccl_rank = *parse_number<int>(value);
-        } else if (plain && name == "ccl-share-gpu") {
-            faults.ccl_shared_device = true;
-        } else if (plain && name == "host-access") {
-            faults.host_access = true;
-        } else if (plain && name == "pageable-memory") {
-            faults.pageable_memory = true;
         } else {
             configuration.problem = complain("AWAKEN_TEST_FAULTS", text, kExpected);
             return;
@@ -158,11 +152,48 @@ void read_faults(Configuration& configuration) {
     }
 }
 
+constexpr int kMostLinks = 64;
+
+/// Rows of numbers of links: "0,4,2/4,0,0/2,0,0". Says what is wrong and what to write; nothing when all is well.
+std::string read_matrix(std::string_view text, int devices, std::vector<std::vector<int>>& matrix) {
+    const std::string each = "one for each of the " + std::to_string(devices) + " devices";
+    const auto expected = static_cast<std::size_t>(devices);
+    for (const std::string_view row : split(text, '/')) {
+        const std::string here = "row " + std::to_string(matrix.size());
+        std::vector<int>& counts = matrix.emplace_back();
+        for (const std::string_view entry : split(row)) {
+            const int count = parse_number<int>(entry).value_or(-1);
+            if (count < 0 || count > kMostLinks) {
+                return here + " has \"" + std::string(entry) + "\"; write a number of links from 0 (PCIe) to 64";
+            }
+            counts.push_back(count);
+        }
+        if (counts.size() != expected) {
+            return here + " has " + std::to_string(counts.size()) + " numbers; write " + each;
+        }
+    }
+    if (matrix.size() != expected) {
+        return "it has " + std::to_string(matrix.size()) + " rows; write " + each;
+    }
+    for (std::size_t one = 0; one < expected; ++one) {
+        if (matrix[one][one] != 0) {
+            return "device " + std::to_string(one) + " has links with itself; write 0 there";
+        }
+        for (std::size_t other = 0; other < one; ++other) {
+            if (matrix[one][other] != matrix[other][one]) {
+                return "devices " + std::to_string(other) + " and " + std::to_string(one) + " have " +
+                       std::to_string(matrix[other][one]) + " links one way and " + std::to_string(matrix[one][other]) +
+                       " the other; write the same number twice";
+            }
+        }
+    }
+    return {};
+}
+
 void read_links(Configuration& configuration) {
-    constexpr int kMostLinks = 64;
     using Kind = EmulatedLinks::Kind;
     const bool cuda = configuration.vendor == Vendor::cuda;
-    configuration.links = cuda ? EmulatedLinks{Kind::nvswitch, 18} : EmulatedLinks{Kind::xgmi, 4};
+    configuration.links = cuda ? EmulatedLinks{Kind::nvswitch, 18, {}} : EmulatedLinks{Kind::xgmi, 4, {}};
     const std::string_view text = variable("AWAKEN_EMULATE_LINKS");
     if (text.empty()) {
         return;
@@ -172,47 +203,37 @@ void read_links(Configuration& configuration) {
     const int count = colon == std::string_view::npos ? 0 : parse_number<int>(text.substr(colon + 1)).value_or(0);
     const bool counted = count >= 1 && count <= kMostLinks;
     if (text == "pcie") {
-        configuration.links = {Kind::pcie, 0};
+        configuration.links = {Kind::pcie, 0, {}};
     } else if (kind == "nvlink" && cuda && counted) {
-        configuration.links = {Kind::nvlink, count};
+        configuration.links = {Kind::nvlink, count, {}};
     } else if (kind == "nvswitch" && cuda && counted) {
-        configuration.links = {Kind::nvswitch, count};
+        configuration.links = {Kind::nvswitch, count, {}};
     } else if (kind == "xgmi" && !cuda && counted) {
-        configuration.links = {Kind::xgmi, count};
+        configuration.links = {Kind::xgmi, count, {}};
+    } else if (kind == "matrix" && colon != std::string_view::npos) {
+        configuration.links = {cuda ? Kind::nvlink : Kind::xgmi, 0, {}};
+        const std::string wrong =
+            read_matrix(text.substr(colon + 1), configuration.devices, configuration.links.matrix);
+        if (!wrong.empty()) {
+            configuration.links = {};
+            configuration.problem = "AWAKEN_EMULATE_LINKS=" + std::string(text) + ": " + wrong;
+        }
     } else {
         configuration.problem =
             complain("AWAKEN_EMULATE_LINKS", text,
-                     cuda ? "pcie, nvlink:N or nvswitch:N with N from 1 to 64" : "pcie or xgmi:N with N from 1 to 64");
+                     std::string(cuda ? "pcie, nvlink:N, nvswitch:N" : "pcie, xgmi:N") +
+                         " with N from 1 to 64, or matrix:ROW/ROW/... with the numbers of links of each device");
     }
 }
 
 }  // namespace
 
 std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
-    unsigned shift = 0;
-    if (!text.empty()) {
-        switch (text.back()) {
-            case 'K':
-            case 'k':
-                shift = 10;
-                break;
-            case 'M':
-            case 'm':
-                shift = 20;
-                break;
-            case 'G':
-            case 'g':
-                shift = 30;
-                break;
-            case 'T':
-            case 't':
-                shift = 40;
-                break;
-            default:
-                break;
-        }
-    }
-    if (shift != 0) {
+    constexpr std::string_view kUnits = "KkMmGgTt";  // 2^10, 2^20, 2^30, 2^40
+    std::size_t shift = 0;
+    if (const std::size_t unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
+        unit != std::string_view::npos) {
+        shift = 10 * (unit / 2 + 1);
         text.remove_suffix(1);
     }
     const auto number = parse_number<std::size_t>(text);

@@ -49,7 +49,16 @@ struct Faults {
 struct EmulatedLinks {
     enum class Kind : std::uint8_t { pcie, nvlink, nvswitch, xgmi };
     Kind kind = Kind::pcie;
-    int count = 0;  ///< of a pair; with NVSwitch, of a GPU
+    int count = 0;                         ///< of a pair; with NVSwitch, of a GPU
+    std::vector<std::vector<int>> matrix;  ///< of each pair, by the machine's numbers; empty where all are alike
+
+    /// Direct links of two devices; 0 where PCIe or a switch connects them.
+    [[nodiscard]] int between(int one, int other) const {
+        if (one == other || kind == Kind::pcie || kind == Kind::nvswitch) {
+            return 0;
+        }
+        return matrix.empty() ? count : matrix.at(static_cast<std::size_t>(one)).at(static_cast<std::size_t>(other));
+    }
 };
 
 /// What becomes of a call that a driver lets wait for all work of a context or device, while there is such work.

@@ -47,6 +47,8 @@ struct Model {
     static constexpr int grid_x = 2147483647;
     static constexpr int grid_yz = 65535;
     static constexpr int pitch_alignment = 512;
+    static constexpr int compute_major = 9;
+    static constexpr int compute_minor = 0;
 };
 
 /// Handles that the program holds, by address; a handle that is not here is invalid, whatever it points at.

@@ -9,11 +9,12 @@ dashes and a label at each line. All text is escaped.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from awaken import units
-from awaken.svg import escape, shortened, ticks
+from awaken.svg import escape, only_xml, shortened, ticks
 
 CHARACTER_WIDTH = 6.3
 """Of the page's 11.5 px text, on average: labels are placed without measuring them."""
@@ -36,6 +37,8 @@ WIDE = Layout("wide", 552, 344, 26, 8)
 NARROW = Layout("narrow", 346, 300, 13, 5)
 FULL = Layout("wide", 1128, 344, 40, 12)
 """A wide page's whole width; WIDE is half of it."""
+FILE = Layout("file", 720, 400, 26, 10)
+"""A picture in a file of its own."""
 SIZE_TICK_WIDTH = 50.0
 
 
@@ -90,6 +93,41 @@ def svg(layout: Layout, height: float, title: str, description: str, body: Itera
     )
 
 
+FILE_STYLE = """\
+text { font: 11.5px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1b1f24; }
+.tick, .axis { fill: #59636e; } .label { font-weight: 600; } .grid { stroke: #e3e7ec; }
+.base { stroke: #1b1f24; stroke-width: 1.4; } .leader { stroke: #59636e; stroke-width: 0.7; }
+.line { fill: none; stroke-width: 2; stroke-linejoin: round; } .band { opacity: 0.2; }
+"""
+FILE_COLOURS = ("#59636e", "#0064a4", "#b64a00", "#007a5a", "#7b3f99", "#8a6d00", "#b0306f", "#31708f", "#4d4d4d")
+FILE_DASHES = {0: "2 3", 3: "9 3", 5: "6 3", 6: "8 3 2 3", 7: "3 2", 8: "12 4"}
+"""The page's style sheet for lines (page_style.py), in its light colours: a picture in a file has none to refer to."""
+
+
+FILE_MARGIN = 36
+"""Beside a chart: other programs' letters may be wider than the page's."""
+
+
+def as_file(*charts: str) -> str:
+    """Charts, side by side, as a file of their own on white ground."""
+    rules = [FILE_STYLE]
+    for style, colour in enumerate(FILE_COLOURS):
+        dashes = f" stroke-dasharray: {FILE_DASHES[style]};" if style in FILE_DASHES else ""
+        rules.append(f".s{style} {{ stroke: {colour};{dashes} }} .f{style}, text.t{style} {{ fill: {colour}; }}\n")
+    body, width, height = "", 0, 0.0
+    for chart in charts:
+        size = re.match(r'<svg viewBox="0 0 (\S+) (\S+)"', chart)
+        assert size is not None, "made by svg()"
+        placed = f'\n<svg x="{width}" width="{size[1]}" height="{size[2]}" overflow="visible"{chart[len("<svg") :]}'
+        body += re.sub(r"(?<=>)(?=<(?:line|polyline|polygon|g |text))", "\n", placed)
+        width += int(size[1]) + FILE_MARGIN
+        height = max(height, float(size[2]))
+    return only_xml(
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:g}" viewBox="0 0 {width} {height:g}">'
+        f'\n<style>\n{"".join(rules)}</style>\n<rect width="100%" height="100%" fill="#ffffff"/>{body}\n</svg>\n'
+    )
+
+
 def text(x: float, y: float, content: str, classes: str = "", anchor: str = "start") -> str:
     attributes = f' class="{classes}"' if classes else ""
     anchored = f' text-anchor="{anchor}"' if anchor != "start" else ""
@@ -135,9 +173,11 @@ def decade_ticks(low: float, high: float) -> list[float]:
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
-    """Powers of two around 1, or of ten where those would be many."""
+    """Powers of two around 1, of ten where those would be many, or tenths where they would be few."""
     if high / low > 300:
         return [10.0**power for power in range(-12, 13) if low <= 10.0**power <= high]
+    if high / low < 4:
+        return [tick for tick in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.25, 1.5, 2, 2.5, 3) if low <= tick <= high]
     powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
     step = max(1, len(powers) // 6)
     return [2.0**power for power in powers if power % step == 0 and low <= 2.0**power <= high]

@@ -162,7 +162,12 @@ def drawable(series: Series) -> list[Point]:
 
 
 def curve(picture: Picture) -> str:
-    """The values over sizes."""
+    """The values over sizes, for the page."""
+    return charts.both(lambda layout: curve_of(picture, layout))
+
+
+def curve_of(picture: Picture, layout: charts.Layout, heading: str = "") -> str:
+    """The values over sizes. `heading` stands in front of what the axis says."""
     quantity = picture.quantity
     shown = [line for line in picture.lines if drawable(line.series)][:MOST_LINES]
     lines = [
@@ -178,13 +183,14 @@ def curve(picture: Picture) -> str:
     ]
     y_title = "bandwidth, more is better" if quantity == BANDWIDTH else "time of one operation, less is better"
 
+    if heading:
+        y_title = f"{heading}: {y_title}"
+
     def y_text(value: float) -> str:
         return units.of(quantity, value)
 
-    return charts.both(
-        lambda layout: charts.line_chart(
-            layout, lines, title=picture.title, description=caption(picture), y_title=y_title, y_text=y_text
-        )
+    return charts.line_chart(
+        layout, lines, title=picture.title, description=caption(picture), y_title=y_title, y_text=y_text
     )
 
 
@@ -250,17 +256,19 @@ def _as_time(point: Point, quantity: str) -> tuple[float, float | None, float | 
 
 
 def ratio_chart(picture: Picture, base: Labelled, found: Sequence[Ratio]) -> str:
-    lines = [charts.Line(one.line.label, one.line.style, one.marks) for one in found]
-    return charts.both(
-        lambda layout: charts.line_chart(
-            layout,
-            lines,
-            title=f"{picture.title}, relative",
-            description=ratio_caption(base, found),
-            y_title=f"time relative to {name_of(base.series)}, below 1 is faster",
-            y_text=lambda value: units.digits(value),
-            ratio=True,
-        )
+    """For the page."""
+    return charts.both(lambda layout: ratio_chart_of(picture, base, found, layout))
+
+
+def ratio_chart_of(picture: Picture, base: Labelled, found: Sequence[Ratio], layout: charts.Layout) -> str:
+    return charts.line_chart(
+        layout,
+        [charts.Line(one.line.label, one.line.style, one.marks) for one in found],
+        title=f"{picture.title}, relative",
+        description=ratio_caption(base, found),
+        y_title=f"time relative to {name_of(base.series)}, below 1 is faster",
+        y_text=lambda value: units.digits(value),
+        ratio=True,
     )
 
 

@@ -1,12 +1,13 @@
-"""The report as Markdown: the same answers and figures as the page, without pictures."""
+"""The report as Markdown: the same answers and figures as the page, with pictures as files beside it if wanted."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
-from awaken import applications, curves, units
+from awaken import applications, charts, curves, units
 from awaken.findings import crossovers, emulated, findings, in_words
 from awaken.report_data import Report, machine, shared_manifest
 from awaken.results import BANDWIDTH, Document, Matrix, Series
@@ -19,13 +20,44 @@ def escape(text: str) -> str:
     return SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
-def page(report: Report) -> str:
+@dataclass
+class Pictures:
+    """Curves as files, which the page shows. `files` has their content by name."""
+
+    folder: str
+    """Before a file's name in the page's links; "" for beside the page."""
+    files: dict[str, str] = field(default_factory=dict)
+
+    def show(self, picture: curves.Picture) -> list[str]:
+        """The links to a picture's curve and, where there is something to compare, its ratios."""
+        if not picture.curved:
+            return []
+        name = re.sub(r"[^a-z0-9]+", "-", picture.title.lower()).strip("-")
+        links = [self._add(name, picture.title, curves.curve_of(picture, charts.FILE))]
+        compared = curves.ratios(picture)
+        if compared is not None:
+            chart = curves.ratio_chart_of(picture, *compared, charts.FILE)
+            links.append(self._add(f"{name}-relative", f"{picture.title}, relative", chart))
+        return links
+
+    def _add(self, name: str, title: str, chart: str) -> str:
+        unique = name
+        for number in range(2, len(self.files) + 3):
+            if f"{unique}.svg" not in self.files:
+                break
+            unique = f"{name}-{number}"
+        self.files[f"{unique}.svg"] = charts.as_file(chart)
+        place = f"{self.folder}/{unique}.svg" if self.folder else f"{unique}.svg"
+        return f"![{escape(title)}]({place})"
+
+
+def page(report: Report, pictures: Pictures | None = None) -> str:
     documents = report.documents
     parts = [f"# {escape(report.title)}", escape(machine(documents))]
     if emulated(documents):
         parts.append("**Measured on emulated GPUs**: this says nothing about how fast a real GPU is.")
     parts += report.part("The answers", lambda: _answers(documents), [])
-    parts += report.part("Point-to-point and collectives", lambda: _curves(report), [])
+    parts += report.part("Point-to-point and collectives", lambda: _curves(report, pictures), [])
     parts += report.part("MPI or NCCL", lambda: _crossovers(documents), [])
     for document in documents:
         parts += report.part(document.label, partial(_of_document, document), [])
@@ -72,7 +104,7 @@ def _crossovers(documents: Sequence[Document]) -> list[str]:
     return ["## MPI or NCCL", table(("collective", "ranks", "calls", "faster"), rows)] if rows else []
 
 
-def _curves(report: Report) -> list[str]:
+def _curves(report: Report, pictures: Pictures | None) -> list[str]:
     parts = []
     for picture in curves.pictures(report.series):
         if not picture.lines:
@@ -83,7 +115,9 @@ def _curves(report: Report) -> list[str]:
             [units.size(size_bytes), *(_value(one.series, size_bytes) for one in picture.lines)] for size_bytes in sizes
         ]
         header = ["size", *(f"{one.label}, {unit}" for one in picture.lines)]
-        parts += [f"## {escape(picture.title)}", escape(curves.caption(picture)), table(header, rows, numbers=True)]
+        parts += [f"## {escape(picture.title)}", escape(curves.caption(picture))]
+        parts += pictures.show(picture) if pictures is not None else []
+        parts.append(table(header, rows, numbers=True))
     return parts
 
 

@@ -12,6 +12,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import quote
 
 from awaken import html_page, input_files, jobs, markdown_page, output_files, readers, suite
 from awaken.command_line import Parser
@@ -55,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("-o", "--output", metavar="FILE", help=f"the page; .md for Markdown (default: {DEFAULT_OUTPUT})")
     made.add_argument("--markdown", action="store_true", help="write Markdown, whatever the file's name")
+    made.add_argument(
+        "--pictures", metavar="DIR", help="with Markdown: the charts as SVG files in this folder, shown by the page"
+    )
     made.add_argument("--title", default="Awaken report", help="the page's title")
     group = made.add_argument_group("measuring")
     length = group.add_mutually_exclusive_group()
@@ -97,9 +101,11 @@ def run(words: Sequence[str]) -> int:
     except Misuse as error:
         print(f"awaken: {error}", file=sys.stderr)
         return USAGE_ERROR
-    markdown = options.markdown or output.suffix.lower() in (".md", ".markdown")
+    pictures = _pictures(options, output)
     # Made before the problems are told: a part of the page that cannot be made is one of them.
-    page = (markdown_page if markdown else html_page).page(report) if report.documents else ""
+    page = ""
+    if report.documents:
+        page = markdown_page.page(report, pictures) if _is_markdown(options, output) else html_page.page(report)
     for what, problem in report.problems:
         print(f"awaken: {what}: {problem}", file=sys.stderr)
     for document in report.documents:
@@ -109,6 +115,9 @@ def run(words: Sequence[str]) -> int:
         print("awaken: nothing could be read or measured, so no page is written", file=sys.stderr)
         return INTERRUPTED if interrupted else FAILURE
     try:
+        if pictures is not None:
+            for name, content in pictures.files.items():
+                output_files.write(str(Path(options.pictures) / name), content)
         output_files.write(str(output), page)
     except Misuse as error:
         print(f"awaken: {error}", file=sys.stderr)
@@ -117,6 +126,17 @@ def run(words: Sequence[str]) -> int:
     if interrupted:
         return INTERRUPTED
     return FAILURE if report.problems else 0
+
+
+def _is_markdown(options: argparse.Namespace, output: Path) -> bool:
+    return options.markdown or output.suffix.lower() in (".md", ".markdown")
+
+
+def _pictures(options: argparse.Namespace, output: Path) -> markdown_page.Pictures | None:
+    """Where the page's pictures go, as its links say it: relative to the page."""
+    if not options.pictures:
+        return None
+    return markdown_page.Pictures(quote(os.path.relpath(options.pictures, output.parent)))
 
 
 def version() -> str:
@@ -136,6 +156,15 @@ def _check(options: argparse.Namespace, output: Path) -> None:
         raise Misuse(f"--time-limit {options.time_limit}: give a number of seconds above 0, at most {LONGEST_LIMIT_S}")
     if output.suffix.lower() == ".json":
         raise Misuse(f"-o {output}: a report is HTML or Markdown, so name it .html or .md")
+    if options.pictures:
+        if not _is_markdown(options, output):
+            raise Misuse("--pictures is for Markdown: add --markdown, or name the page .md; HTML has its charts inside")
+        try:
+            Path(options.pictures).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misuse(
+                f"--pictures {options.pictures} cannot be made ({error.strerror}): choose another folder"
+            ) from error
     if not options.list:
         output_files.check(str(output))
 

@@ -27,9 +27,14 @@ def escape(text: str) -> str:
     return html.escape(text, quote=True)
 
 
+def only_xml(text: str) -> str:
+    """What XML has no place for becomes a replacement character."""
+    return _FORBIDDEN.sub("\ufffd", text)
+
+
 def _text(text: str) -> str:
     """For a file of its own, which is XML; HTML is read whatever is in it."""
-    return escape(_FORBIDDEN.sub("\ufffd", text))
+    return escape(only_xml(text))
 
 
 def shortened(text: str, characters: int) -> str:

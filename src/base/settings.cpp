@@ -259,7 +259,7 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "awaken exec gives the program an emulated GPU driver with N devices; hip5 to hip7 as that version of ROCm "
          "only"},
         {"AWAKEN_EMULATE_MEMORY", "bytes, with K, M, G or T", "4G", "emulated driver: memory of each device"},
-        {"AWAKEN_EMULATE_LINKS", "pcie | nvlink:N | nvswitch:N | xgmi:N", "nvswitch:18 or xgmi:4",
+        {"AWAKEN_EMULATE_LINKS", "pcie | nvlink:N | nvswitch:N | xgmi:N | matrix:ROW/ROW/...", "nvswitch:18 or xgmi:4",
          "emulated driver: how its GPUs are connected, as management libraries tell it"},
     };
     return *table;

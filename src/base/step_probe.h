@@ -2,7 +2,7 @@
 //
 // For developers: cmake -DAWAKEN_STEP_PROBE=ON. Without that option the macro is empty and costs nothing. With it, each
 // process prints when it ends how often each step ran and what one run took, in nanoseconds. A step includes the steps
-// inside it. Two readings of the clock cost about 20 ns. docs/performance.md has the list of a small message.
+// inside it. Two readings of the clock cost about 20 ns. docs/performance-steps.md has the list of a small message.
 #pragma once
 
 #ifdef AWAKEN_STEP_PROBE

@@ -149,7 +149,19 @@ bool Communicators::are_all_of_world(const MPI_Comm communicator) {
     if (record == nullptr || record->indices.empty() || world_rank_of(communicator, 0) < 0) {
         return false;
     }
-    return std::find(record->world_ranks.begin(), record->world_ranks.end(), -1) == record->world_ranks.end();
+    std::vector<int> ranks = record->world_ranks;
+    if (record->between) {
+        MPI_Group own = MPI_GROUP_NULL;
+        int size = 0;
+        _native.Comm_group(communicator, &own);
+        _native.Group_size(own, &size);
+        std::vector<int> members(static_cast<std::size_t>(size)), there(members.size(), MPI_UNDEFINED);
+        std::iota(members.begin(), members.end(), 0);
+        _native.Group_translate_ranks(own, size, members.data(), _world, there.data());
+        _native.Group_free(&own);
+        ranks.insert(ranks.end(), there.begin(), there.end());
+    }
+    return std::all_of(ranks.begin(), ranks.end(), [](const int rank) { return rank >= 0; });
 }
 
 }  // namespace awaken::AWAKEN_ABI

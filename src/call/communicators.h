@@ -70,7 +70,7 @@ class Communicators {
     [[nodiscard]] CommunicatorRecord* record_of(MPI_Comm communicator);
     /// Rank of a member in MPI_COMM_WORLD; -1 if it is not in there.
     [[nodiscard]] int world_rank_of(MPI_Comm communicator, int rank);
-    /// True when all members of an intracommunicator are in MPI_COMM_WORLD.
+    /// True when all members are in MPI_COMM_WORLD, those of both groups of an intercommunicator.
     [[nodiscard]] bool are_all_of_world(MPI_Comm communicator);
 
   private:

@@ -1,6 +1,10 @@
 // A datatype that outlives the program's handle.
 #pragma once
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "call/layer.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -28,6 +32,26 @@ class HeldType {
   private:
     MPI_Datatype _type;
     bool _owned = false;
+};
+
+/// The datatypes of a persistent collective, each held once.
+class HeldTypes {
+  public:
+    /// The type to use in the place of the program's. MPI_DATATYPE_NULL stays what it is.
+    [[nodiscard]] MPI_Datatype hold(const MPI_Datatype type) {
+        if (type == MPI_DATATYPE_NULL) {
+            return type;
+        }
+        for (const auto& [given, held] : _held) {
+            if (given == type) {
+                return held->get();
+            }
+        }
+        return _held.emplace_back(type, std::make_unique<const HeldType>(type)).second->get();
+    }
+
+  private:
+    std::vector<std::pair<MPI_Datatype, std::unique_ptr<const HeldType>>> _held;
 };
 
 }  // namespace awaken::AWAKEN_ABI

@@ -45,6 +45,17 @@ gpu::Runtime& Layer::look_for_gpu() {
     return runtime;
 }
 
+int greatest_tag() {
+    static const int greatest = [] {
+        const int* value = nullptr;
+        int known = 0;
+        layer().real.Comm_get_attr(MPI_COMM_SELF, MPI_TAG_UB, static_cast<void*>(&value), &known);
+        constexpr int kLeastAllowed = 32767;  // MPI-4.1, 9.1.2
+        return known != 0 ? *value : kLeastAllowed;
+    }();
+    return greatest;
+}
+
 transfer::DeviceCopies& Layer::copies() {
     std::call_once(_copies_once, [this] {
         _copies = std::make_unique<transfer::DeviceCopies>(gpu(), pool, tuning(gpu()), settings.copy, &packer());

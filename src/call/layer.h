@@ -64,6 +64,8 @@ class Layer {
     ReceiveReadiness receive_readiness;
     NodePeers node_peers;
     NativeGpuSupport native_gpu;
+    /// Whether the calls that complete operations come here. False in a process in which no GPU can appear.
+    bool tracks_operations = true;
     report::Ledger ledger;
     RankTrace trace;
 
@@ -121,6 +123,9 @@ class Layer {
 };
 
 extern Layer* current_layer;
+
+/// The greatest tag of a message (MPI_TAG_UB).
+[[nodiscard]] int greatest_tag();
 
 /// The layer of this core. Valid once the core is installed.
 [[nodiscard]] inline Layer& layer() noexcept {

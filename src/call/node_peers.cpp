@@ -217,11 +217,16 @@ NodePeers::Membership NodePeers::membership_of(const MPI_Comm communicator) {
         std::find(record->indices.begin(), record->indices.end(), -1) == record->indices.end()) {
         return Membership::one_node;
     }
-    if (_owned_network == nullptr || !_owned_network->everybody_has_the_layer()) {
+    if (!world_has_the_layer()) {
         return Membership::unknown;
     }
     // The layer knows this only of this process's world. Spawned or connected processes belong to other worlds.
     return _owner.communicators.are_all_of_world(communicator) ? Membership::all_serve : Membership::unknown;
+}
+
+bool NodePeers::world_has_the_layer() const {
+    return (_world_up && _segment != nullptr && _segment->processes() == _owner.world_size()) ||
+           (_owned_network != nullptr && _owned_network->everybody_has_the_layer());
 }
 
 int NodePeers::own_node() const {

@@ -96,6 +96,8 @@ class NodePeers {
         one_node    ///< and all are on this node, with shared memory
     };
     [[nodiscard]] Membership membership_of(MPI_Comm communicator);
+    /// Whether all processes of MPI_COMM_WORLD run the layer. The same in all of them.
+    [[nodiscard]] bool world_has_the_layer() const;
     /// Names this node among those of MPI_COMM_WORLD, by the rank of one process in MPI_COMM_WORLD.
     [[nodiscard]] int own_node() const;
     /// This process has sent a plain message of the length of an RTS message. It sends no RTS of that length to that

@@ -17,16 +17,9 @@ void progress_mpi(const MPI_Comm communicator, const int rank, const int size, c
         native.Iprobe(0, 0, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
         return;
     }
-    static const int last_tag = [&native] {
-        void* value = nullptr;
-        int found = 0;
-        native.Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&value), &found);
-        constexpr int kLeastAllowed = 32767;
-        return found != 0 ? *static_cast<int*>(value) : kLeastAllowed;
-    }();
     constexpr unsigned kTags = 5;
     const int other = (rank + 1) % size;
-    native.Iprobe(other, last_tag - static_cast<int>(turn / 16 % kTags), communicator, &flag, MPI_STATUS_IGNORE);
+    native.Iprobe(other, greatest_tag() - static_cast<int>(turn / 16 % kTags), communicator, &flag, MPI_STATUS_IGNORE);
 }
 
 void progress_mpi(const unsigned turn) {

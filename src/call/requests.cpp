@@ -11,6 +11,14 @@
 
 namespace awaken::AWAKEN_ABI {
 
+// The request is not one of MPI_PROC_NULL: when such a request is freed, MPICH 4.0.2 hangs in a persistent collective
+// that gets the request's place.
+int make_persistent_handle(MPI_Request* const handle) {
+    *handle = MPI_REQUEST_NULL;
+    const int error = layer().real.Recv_init(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_SELF, handle);
+    return error == MPI_SUCCESS && *handle == MPI_REQUEST_NULL ? MPI_ERR_OTHER : error;
+}
+
 std::int64_t received_bytes(const MPI_Status& status) {
     return received_bytes(layer().real, status);
 }

@@ -175,6 +175,10 @@ template <class... Arguments>
     return std::allocate_shared<Operation>(RecyclingAllocator<Operation>{}, std::forward<Arguments>(arguments)...);
 }
 
+/// Makes the program's handle of a persistent operation that the layer does itself: a native persistent request that is
+/// never started. Returns the MPI's error code.
+[[nodiscard]] int make_persistent_handle(MPI_Request* handle);
+
 /// Bytes that a completed receive delivered.
 [[nodiscard]] std::int64_t received_bytes(const MPI_Status& status);
 /// Bytes that a completed file access has read or written. A program cannot cancel a file access, and Open MPI's status

@@ -5,16 +5,15 @@
 //   kPerMember         holds data for each member, or from each; else for all of them together
 //   kVarying           the members' data differ in size, so that only this member knows its own
 //   check(call, n)     throws ClassedError when an argument is wrong by itself; `n` members
-//   sent_by(node), received_by(node)                    to OnNode
-//   sent_as(messages, to), received_as(messages, from)  to PointToPoint; the rank counts for data of all together
-//   edges()            a function that gives what goes along an edge of a topology, by the edge's place
+//   parts()            a function that gives what goes to a member or along an edge, by its place
 //   given()            the arguments as the program passed them, as a tuple
-//   placed(stage, access, n)                            the same arguments, with staging buffers where needed
+//   placed(stage, access, n)  the same arguments, with staging buffers where needed
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
+#include <vector>
 
 #include "call/call.h"
 #include "call/stage.h"
@@ -22,12 +21,11 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// The data that comes or goes along an edge.
-template <class Count>
-struct EdgeBuffer {
-    std::byte* address;
-    Count count;
-    MPI_Datatype type;
+/// `count` elements that lie one extent apart.
+struct BufferView {
+    std::byte* address = nullptr;
+    std::int64_t count = 0;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
 };
 
 /// In bytes; 0 for MPI_DATATYPE_NULL, which goes with no elements.
@@ -54,24 +52,9 @@ struct WholeView {
     void check(const Call& call, int /*members*/) const { check_elements(call, address, count, type); }
     /// Elements in memory.
     [[nodiscard]] std::int64_t total(int /*members*/) const { return static_cast<std::int64_t>(count); }
-    template <class Node>
-    void sent_by(Node& node) const {
-        node.sends(address, static_cast<std::int64_t>(count), type);
-    }
-    template <class Node>
-    void received_by(Node& node) const {
-        node.receives(address, static_cast<std::int64_t>(count), type);
-    }
-    template <class Messages>
-    void sent_as(Messages& messages, const int to) const {
-        messages.sends(to, address, count, type);
-    }
-    template <class Messages>
-    void received_as(Messages& messages, const int from) const {
-        messages.receives(from, address, count, type);
-    }
-    [[nodiscard]] auto edges() const {
-        return [*this](std::size_t) { return EdgeBuffer<Count>{bytes_from(address, 0), count, type}; };
+    [[nodiscard]] auto parts() const {
+        return
+            [*this](std::size_t) { return BufferView{bytes_from(address, 0), static_cast<std::int64_t>(count), type}; };
     }
     [[nodiscard]] auto given() const { return std::tuple{const_cast<void*>(address), count, type}; }
     [[nodiscard]] auto placed(Stage& stage, const Access access, int /*members*/) const {
@@ -90,25 +73,10 @@ struct BlocksView {
 
     void check(const Call& call, int /*members*/) const { check_elements(call, address, count, type); }
     [[nodiscard]] std::int64_t total(const int members) const { return static_cast<std::int64_t>(count) * members; }
-    template <class Node>
-    void sent_by(Node& node) const {
-        node.sends(address, total(node.size()), type);
-    }
-    template <class Node>
-    void received_by(Node& node) const {
-        node.receives(address, total(node.size()), type);
-    }
-    template <class Messages>
-    void sent_as(Messages& messages, int /*to*/) const {
-        messages.sends_blocks(address, count, type);
-    }
-    template <class Messages>
-    void received_as(Messages& messages, int /*from*/) const {
-        messages.receives_blocks(address, count, type);
-    }
-    [[nodiscard]] auto edges() const {
+    [[nodiscard]] auto parts() const {
         return [*this, block = static_cast<std::int64_t>(count) * extent_of(type)](const std::size_t place) {
-            return EdgeBuffer<Count>{bytes_from(address, static_cast<std::int64_t>(place) * block), count, type};
+            return BufferView{bytes_from(address, static_cast<std::int64_t>(place) * block),
+                              static_cast<std::int64_t>(count), type};
         };
     }
     [[nodiscard]] auto given() const { return std::tuple{const_cast<void*>(address), count, type}; }
@@ -121,32 +89,17 @@ struct BlocksView {
 /// `counts` elements for each member, `displacements` extents of the type from the buffer's start.
 template <class Counts, class Displacements>
 struct PartsView {
-    static constexpr bool kPerMember = true, kVarying = true;
+    static constexpr bool kPerMember = true, kVarying = true, kTyped = false;
     const void* address;
     Counts counts;
     Displacements displacements;
     MPI_Datatype type;
 
     void check(const Call& call, const int members) const { check_parts(call, address, counts, type, members); }
-    template <class Node>
-    void sent_by(Node& node) const {
-        node.sends_parts(address, counts, displacements, type);
-    }
-    template <class Node>
-    void received_by(Node& node) const {
-        node.receives_parts(address, counts, displacements, type);
-    }
-    template <class Messages>
-    void sent_as(Messages& messages, int /*to*/) const {
-        messages.sends_parts(address, counts, displacements, type);
-    }
-    template <class Messages>
-    void received_as(Messages& messages, int /*from*/) const {
-        messages.receives_parts(address, counts, displacements, type);
-    }
-    [[nodiscard]] auto edges() const {
+    [[nodiscard]] auto parts() const {
         return [*this, extent = extent_of(type)](const std::size_t place) {
-            return EdgeBuffer{bytes_from(address, displacements[place] * extent), counts[place], type};
+            return BufferView{bytes_from(address, displacements[place] * extent),
+                              static_cast<std::int64_t>(counts[place]), type};
         };
     }
     [[nodiscard]] auto given() const { return std::tuple{const_cast<void*>(address), counts, displacements, type}; }
@@ -159,32 +112,17 @@ struct PartsView {
 /// The same with a type for each part, and displacements in bytes.
 template <class Counts, class Displacements, class Types>
 struct TypedPartsView {
-    static constexpr bool kPerMember = true, kVarying = true;
+    static constexpr bool kPerMember = true, kVarying = true, kTyped = true;
     const void* address;
     Counts counts;
     Displacements displacements;
     Types types;
 
     void check(const Call& call, const int members) const { check_parts(call, address, counts, types, members); }
-    template <class Node>
-    void sent_by(Node& node) const {
-        node.sends_typed_parts(address, counts, displacements, types);
-    }
-    template <class Node>
-    void received_by(Node& node) const {
-        node.receives_typed_parts(address, counts, displacements, types);
-    }
-    template <class Messages>
-    void sent_as(Messages& messages, int /*to*/) const {
-        messages.sends_typed_parts(address, counts, displacements, types);
-    }
-    template <class Messages>
-    void received_as(Messages& messages, int /*from*/) const {
-        messages.receives_typed_parts(address, counts, displacements, types);
-    }
-    [[nodiscard]] auto edges() const {
+    [[nodiscard]] auto parts() const {
         return [*this](const std::size_t place) {
-            return EdgeBuffer{bytes_from(address, displacements[place]), counts[place], types[place]};
+            return BufferView{bytes_from(address, displacements[place]), static_cast<std::int64_t>(counts[place]),
+                              types[place]};
         };
     }
     [[nodiscard]] auto given() const { return std::tuple{const_cast<void*>(address), counts, displacements, types}; }
@@ -193,5 +131,17 @@ struct TypedPartsView {
         return std::tuple{made.address, counts, made.displacements, made.types};
     }
 };
+
+/// The parts of all members, in the order of their ranks.
+template <class View>
+[[nodiscard]] std::vector<BufferView> parts_of(const View& view, const int members) {
+    std::vector<BufferView> parts;
+    parts.reserve(static_cast<std::size_t>(members));
+    const auto part = view.parts();
+    for (std::size_t place = 0; place < static_cast<std::size_t>(members); ++place) {
+        parts.push_back(part(place));
+    }
+    return parts;
+}
 
 }  // namespace awaken::AWAKEN_ABI

@@ -1,6 +1,7 @@
 #include "coll/collective_comm.h"
 
 #include <algorithm>
+#include <array>
 
 #include "call/call.h"
 #include "call/layer.h"
@@ -114,27 +115,75 @@ std::shared_ptr<coll::NodeComm> CollectiveComm::new_node_comm(const bool possibl
                                             owner.node_peers.engine_word());
 }
 
-PipelineProposals* CollectiveComm::pipeline_proposals() {
-    if (!_proposals_tried) {
+bool CollectiveComm::all_have_the_layer() const {
+    NodePeers& peers = layer().node_peers;
+    return _record.between ? peers.world_has_the_layer() && layer().communicators.are_all_of_world(_communicator)
+                           : peers.membership_of(_communicator) != Membership::unknown;
+}
+
+Proposals* CollectiveComm::proposals() {
+    if (_proposals_tried || !all_have_the_layer()) {
         _proposals_tried = true;
-        Layer& owner = layer();
-        if (owner.node_peers.membership_of(_communicator) != Membership::unknown) {
-            const transfer::Tuning tuning = owner.tuning(owner.gpu());
-            owner.collectives.chunk_window.store(tuning.network_window, std::memory_order_relaxed);
-            const auto own = static_cast<std::uint64_t>(tuning.collective_chunk_bytes);
-            const int node = owner.node_peers.own_node();
-            std::uint64_t least = 0;
-            std::vector<int> nodes(_record.indices.size());
-            if (owner.real.Allreduce(&own, &least, 1, MPI_UINT64_T, MPI_MIN, _communicator) == MPI_SUCCESS &&
-                owner.real.Allgather(&node, 1, MPI_INT, nodes.data(), 1, MPI_INT, _communicator) == MPI_SUCCESS) {
-                std::sort(nodes.begin(), nodes.end());
-                const auto different = std::unique(nodes.begin(), nodes.end()) - nodes.begin();
-                _proposals.emplace(PipelineProposals{.chunk_bytes = least, .nodes = static_cast<int>(different)});
-                owner.collectives.chunk_bytes.store(least, std::memory_order_relaxed);
-            }
-        }
+        return known_proposals();
     }
-    return _proposals ? &*_proposals : nullptr;
+    _proposals_tried = true;
+    Layer& owner = layer();
+    const Native& native = owner.real;
+    const transfer::Tuning tuning = owner.tuning(owner.gpu());
+    owner.collectives.chunk_window.store(tuning.network_window, std::memory_order_relaxed);
+    // The smallest of all members' values.
+    using Values = std::array<std::uint64_t, 2>;
+    const Values own{static_cast<std::uint64_t>(tuning.collective_chunk_bytes), owner.tracks_operations ? 1U : 0U};
+    Values least{}, passed{};
+    const auto reduce = [&](const Values& from, Values& to) {
+        return native.Allreduce(from.data(), to.data(), 2, MPI_UINT64_T, MPI_MIN, _communicator) == MPI_SUCCESS;
+    };
+    Proposals made;
+    made.between = _record.between;
+    if (!reduce(own, least)) {
+        return nullptr;
+    }
+    if (made.between) {
+        // Each group got the other's values. Once more, it gets its own.
+        if (!reduce(least, passed)) {
+            return nullptr;
+        }
+        std::transform(least.begin(), least.end(), passed.begin(), least.begin(),
+                       [](const std::uint64_t one, const std::uint64_t other) { return std::min(one, other); });
+        made.nodes = 2;  // for all that the table tells apart
+    } else {
+        const int node = owner.node_peers.own_node();
+        std::vector<int> nodes(_record.indices.size());
+        if (native.Allgather(&node, 1, MPI_INT, nodes.data(), 1, MPI_INT, _communicator) != MPI_SUCCESS) {
+            return nullptr;
+        }
+        std::sort(nodes.begin(), nodes.end());
+        made.nodes = static_cast<int>(std::unique(nodes.begin(), nodes.end()) - nodes.begin());
+    }
+    made.chunk_bytes = least[0];
+    made.all_can_track = least[1] != 0;
+    owner.collectives.chunk_bytes.store(made.chunk_bytes, std::memory_order_relaxed);
+    return &_proposals.emplace(made);
+}
+
+void CollectiveComm::saw_nonblocking(const coll::Kind kind, const bool on_device) noexcept {
+    const auto bit = std::uint32_t{1} << static_cast<unsigned>(kind);
+    _nonblocking_seen.called |= bit;
+    _nonblocking_seen.only_device =
+        on_device ? _nonblocking_seen.only_device | bit : _nonblocking_seen.only_device & ~bit;
+}
+
+Proposals* CollectiveComm::proposals_for_barrier() {
+    if (_node_comm != nullptr || _nonblocking_seen.called == 0) {
+        return nullptr;
+    }
+    Proposals* const known = proposals();
+    const bool useful = known != nullptr && (_nonblocking_seen.called & ~known->nonblocking) != 0;
+    return useful && known->barriers.is_over() ? known : nullptr;
+}
+
+std::optional<int> CollectiveComm::next_persistent_tag() {
+    return ++_persistent <= greatest_tag() ? std::optional(_persistent) : std::nullopt;
 }
 
 InterNodeCcl* CollectiveComm::inter_node_ccl() {
@@ -153,10 +202,10 @@ MPI_Comm CollectiveComm::messages() {
         _messages_tried = true;
         const Native& native = layer().real;
         auto made = std::make_unique<OwnCommunicator>(native, _communicator);
-        const int usable = made->handle() != MPI_COMM_NULL ? 1 : 0;
-        int all_usable = 0;
-        native.Allreduce(&usable, &all_usable, 1, MPI_INT, MPI_MIN, _communicator);
-        if (all_usable != 0) {
+        std::uint32_t unusable = 0;
+        if (or_of_all(_communicator, _record.between, made->handle() == MPI_COMM_NULL ? 1 : 0, unusable) ==
+                MPI_SUCCESS &&
+            unusable == 0) {
             _messages = std::move(made);
         }
     }
@@ -191,7 +240,7 @@ Hierarchy* CollectiveComm::hierarchy() {
     return _hierarchy.get();
 }
 
-const TopologyNeighbours* CollectiveComm::neighbours(const NeighbourUse use) {
+TopologyNeighbours* CollectiveComm::neighbours(const NeighbourUse use) {
     const auto size = static_cast<int>(_record.indices.size());
     // Up to this size, a graph is checked for consistency before a program has used it.
     constexpr int kMostAsked = 4096;
@@ -215,7 +264,6 @@ const TopologyNeighbours* CollectiveComm::neighbours(const NeighbourUse use) {
         if (use == NeighbourUse::making && !TopologyNeighbours::are_consistent(native, _communicator)) {
             return staged("some edges of a graph are known at one of their ends only");
         }
-        _neighbours_on_node = membership == Membership::one_node;
         // Messages go between nodes as well as on one. So the rows for one node count wherever the members are.
         const coll::Occasion occasion{.kind = coll::Kind::neighborhood, .ranks = size};
         const bool willing = owner.collectives.selection.choose(occasion) != coll::Algorithm::staged;
@@ -227,8 +275,8 @@ const TopologyNeighbours* CollectiveComm::neighbours(const NeighbourUse use) {
                                   : "the table of algorithms says so");
         }
     }
-    // A rank without a GPU takes part in blocking calls only, since its requests are the MPI's.
-    return use != NeighbourUse::nonblocking || _neighbours_on_node ? _neighbours.get() : nullptr;
+    const bool may_use = use != NeighbourUse::tracked || (_neighbours != nullptr && _neighbours->all_can_track());
+    return may_use ? _neighbours.get() : nullptr;
 }
 
 }  // namespace awaken::AWAKEN_ABI

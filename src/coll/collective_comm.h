@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "call/communicators.h"
+#include "call/layer.h"
+#include "coll/agreement.h"
 #include "coll/device/node_comm.h"
 #include "coll/hierarchical.h"
 #include "coll/inter_node_ccl.h"
@@ -16,16 +18,6 @@
 #include "mpi/native.h"
 
 namespace awaken::AWAKEN_ABI {
-
-/// What the members of a communicator know alike about their proposals on large collectives (see coll/pipelined.h).
-struct PipelineProposals {
-    std::uint64_t chunk_bytes = 0;
-    int nodes = 1;            ///< the nodes that the members are on
-    std::uint64_t skip = 0;   ///< collectives without a proposal from now on
-    std::uint64_t pause = 0;  ///< collectives that were skipped before the last proposal
-    /// The same for collectives whose parts vary (see coll/point_to_point.h).
-    std::uint64_t varying_skip = 0, varying_pause = 0;
-};
 
 class CollectiveComm final : public CommunicatorObject {
   public:
@@ -37,6 +29,8 @@ class CollectiveComm final : public CommunicatorObject {
     /// For Communicators::set_family().
     [[nodiscard]] static std::unique_ptr<CommunicatorObject> make(MPI_Comm communicator, CommunicatorRecord& record);
 
+    /// An intercommunicator.
+    [[nodiscard]] bool is_between() const noexcept { return _record.between; }
     /// The node communicator by which the members do collectives themselves. Null if they are not all on this node. The
     /// first call is collective.
     [[nodiscard]] coll::NodeComm* node_comm();
@@ -48,7 +42,17 @@ class CollectiveComm final : public CommunicatorObject {
     /// member passes `possible` = false, or has no shared memory left.
     [[nodiscard]] std::shared_ptr<coll::NodeComm> make_persistent_node_comm(bool possible);
     /// Null if members may run without the layer. The first call is collective.
-    [[nodiscard]] PipelineProposals* pipeline_proposals();
+    [[nodiscard]] Proposals* proposals();
+    /// The same for a call that must not wait for others. Null until a collective that may wait has made them.
+    [[nodiscard]] Proposals* known_proposals() noexcept { return _proposals ? &*_proposals : nullptr; }
+    /// What this process has seen of nonblocking exchanges that are not agreed on. It tells the others in a barrier.
+    void saw_nonblocking(coll::Kind kind, bool on_device) noexcept;
+    [[nodiscard]] const NonblockingSeen& nonblocking_seen() const noexcept { return _nonblocking_seen; }
+    /// If the next barrier is to be one in which the members agree on nonblocking collectives; else null. Collective.
+    [[nodiscard]] Proposals* proposals_for_barrier();
+    /// A tag, on messages(), for the next persistent collective. All members initialise these in the same order.
+    /// Nothing, on all members: there is none left.
+    [[nodiscard]] std::optional<int> next_persistent_tag();
     /// NCCL or RCCL, if the members make proposals and span nodes; else null.
     [[nodiscard]] InterNodeCcl* inter_node_ccl();
     /// The communicator for messages that make up the collectives on this one. MPI_COMM_NULL, on all members, when one
@@ -59,16 +63,16 @@ class CollectiveComm final : public CommunicatorObject {
     [[nodiscard]] Hierarchy* hierarchy();
     /// The neighbourhood, if there is a topology and all members run the layer. Null if the MPI's own collectives serve
     /// it, the same on all members. Two calls are collective: the one when the communicator is made, and that of the
-    /// first blocking collective. Nonblocking collectives get null before these, and also if members are on other
-    /// nodes.
-    enum class NeighbourUse : std::uint8_t { making, blocking, nonblocking };
-    [[nodiscard]] const TopologyNeighbours* neighbours(NeighbourUse use);
+    /// first blocking collective. Others get null before these, and also if a member does not track operations.
+    enum class NeighbourUse : std::uint8_t { making, blocking, tracked };
+    [[nodiscard]] TopologyNeighbours* neighbours(NeighbourUse use);
 
     void begin_to_leave() noexcept override;
     void give_up() noexcept override;
 
   private:
     [[nodiscard]] std::shared_ptr<coll::NodeComm> new_node_comm(bool possible);
+    [[nodiscard]] bool all_have_the_layer() const;
 
     const MPI_Comm _communicator;
     CommunicatorRecord& _record;
@@ -77,12 +81,14 @@ class CollectiveComm final : public CommunicatorObject {
     std::shared_ptr<coll::NodeComm> _node_comm;
     bool _hierarchy_tried = false;
     std::unique_ptr<Hierarchy> _hierarchy;
-    bool _neighbours_tried = false, _neighbours_on_node = false;
+    bool _neighbours_tried = false;
     std::unique_ptr<TopologyNeighbours> _neighbours;
     bool _messages_tried = false;
     std::unique_ptr<OwnCommunicator> _messages;
     bool _proposals_tried = false;
-    std::optional<PipelineProposals> _proposals;
+    std::optional<Proposals> _proposals;
+    NonblockingSeen _nonblocking_seen;
+    int _persistent = 0;  ///< persistent collectives so far that are messages
     std::unique_ptr<InterNodeCcl> _inter_node_ccl;
 };
 
@@ -92,12 +98,12 @@ class CollectiveComm final : public CommunicatorObject {
     return object != nullptr ? object->node_comm() : nullptr;
 }
 [[nodiscard]] inline coll::NodeComm* known_node_comm_of(const MPI_Comm communicator) {
-    const CollectiveComm* const object = CollectiveComm::of(communicator);
+    const CollectiveComm* const object = layer().tracks_operations ? CollectiveComm::of(communicator) : nullptr;
     return object != nullptr ? object->known_node_comm() : nullptr;
 }
-[[nodiscard]] inline PipelineProposals* pipeline_proposals_of(const MPI_Comm communicator) {
+[[nodiscard]] inline Proposals* proposals_of(const MPI_Comm communicator) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
-    return object != nullptr ? object->pipeline_proposals() : nullptr;
+    return object != nullptr ? object->proposals() : nullptr;
 }
 [[nodiscard]] inline InterNodeCcl* inter_node_ccl_of(const MPI_Comm communicator) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
@@ -111,8 +117,8 @@ class CollectiveComm final : public CommunicatorObject {
     CollectiveComm* const object = CollectiveComm::of(communicator);
     return object != nullptr ? object->hierarchy() : nullptr;
 }
-[[nodiscard]] inline const TopologyNeighbours* topology_neighbours_of(const MPI_Comm communicator,
-                                                                      const CollectiveComm::NeighbourUse use) {
+[[nodiscard]] inline TopologyNeighbours* topology_neighbours_of(const MPI_Comm communicator,
+                                                                const CollectiveComm::NeighbourUse use) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
     return object != nullptr ? object->neighbours(use) : nullptr;
 }

@@ -81,6 +81,10 @@ struct Barrier {
             return MPI_SUCCESS;
         }
         layer().requests.leave_progress_ops();
+        CollectiveComm* const object = CollectiveComm::of(comm);
+        if (Proposals* const proposals = object != nullptr ? object->proposals_for_barrier() : nullptr) {
+            return agree_in_barrier(comm, *proposals, object->nonblocking_seen());
+        }
         return below<function>()(comm);
     }
 };
@@ -90,7 +94,7 @@ struct Barrier {
 template <class Count>
 class Broadcasting {
   public:
-    static constexpr Agreement kAgreement = Agreement::chunks;
+    static constexpr Agree kAgreement = Agree::chunks;
 
     Broadcasting(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm)
         : _call(call),
@@ -128,7 +132,7 @@ class Broadcasting {
         } else {
             chunks.writes(_begin);
         }
-        Pipelined::Alternatives means{.kind = kind(), .hierarchical = _group.has(_root)};
+        Pipelined::Alternatives means{.hierarchical = _group.has(_root)};
         if (_group.has(_root)) {  // else the MPI reports the error
             means.library = LibraryCall{.kind = kind(),
                                         .root = _root,
@@ -227,7 +231,7 @@ struct ReductionArguments {
 template <Kind kKind, class Count>
 class Reduction {
   public:
-    static constexpr Agreement kAgreement = Agreement::chunks;
+    static constexpr Agree kAgreement = Agree::chunks;
     static constexpr bool kRooted = kKind == Kind::reduce;
 
     Reduction(Call& call, const ReductionArguments& given, Count count, int root = 0)
@@ -290,7 +294,7 @@ class Reduction {
         if constexpr (kRooted || kKind == Kind::allreduce) {
             const std::uint32_t code = kernel_code(layer().real, _given.op, _given.type);
             const bool sound = !kRooted || _given.group.get().has(_root);
-            means = {.kind = kKind, .code = code, .hierarchical = code != 0 && sound};
+            means = {.code = code, .hierarchical = code != 0 && sound};
             if (sound) {
                 means.library = _given.library_call(kKind, code, _root, chunks.size());
             }
@@ -390,7 +394,7 @@ template <class Counts>
 class ScatteredReduction {
   public:
     static constexpr bool kVarying = std::is_pointer_v<Counts>;
-    static constexpr Agreement kAgreement = kVarying ? Agreement::none : Agreement::chunks;
+    static constexpr Agree kAgreement = kVarying ? Agree::no : Agree::chunks;
 
     ScatteredReduction(Call& call, const ReductionArguments& given, Counts counts)
         : _call(call), _given(given), _counts(counts), _members(members_of(given.comm)) {}
@@ -435,7 +439,7 @@ class ScatteredReduction {
         chunks.writes(_given.receive_buffer);
         chunks.keep_apart();
         const std::uint32_t code = kernel_code(layer().real, _given.op, _given.type);
-        Pipelined::Alternatives means{.kind = kind(), .code = code};
+        Pipelined::Alternatives means{.code = code};
         if (!_given.in_place) {  // else the library would put the result elsewhere
             means.library = _given.library_call(kind(), code, 0, chunks.size());
         }
@@ -724,6 +728,16 @@ Services proposing_services() {
         AWAKEN_SERVE_COUNTS(Alltoallv, AllToAllV<Everyone>),
         AWAKEN_SERVE_COUNTS(Alltoallw, AllToAllW<Everyone>),
         AWAKEN_SERVE_COUNTS(Reduce_scatter_block, ReduceScatter),
+        AWAKEN_SERVE(Barrier, Barrier),
+        AWAKEN_SERVE_COUNTS(Igather, Gather),
+        AWAKEN_SERVE_COUNTS(Igatherv, GatherV),
+        AWAKEN_SERVE_COUNTS(Iscatter, Scatter),
+        AWAKEN_SERVE_COUNTS(Iscatterv, ScatterV),
+        AWAKEN_SERVE_COUNTS(Iallgather, AllGather<Everyone>),
+        AWAKEN_SERVE_COUNTS(Iallgatherv, AllGatherV<Everyone>),
+        AWAKEN_SERVE_COUNTS(Ialltoall, AllToAll<Everyone>),
+        AWAKEN_SERVE_COUNTS(Ialltoallv, AllToAllV<Everyone>),
+        AWAKEN_SERVE_COUNTS(Ialltoallw, AllToAllW<Everyone>),
     };
 }
 

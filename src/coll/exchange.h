@@ -28,8 +28,8 @@ class Exchange {
   public:
     static constexpr bool kScatters = Rooted && Send::kPerMember;
     static constexpr bool kToEach = !Rooted && Send::kPerMember;
-    static constexpr Agreement kAgreement =
-        Send::kVarying || Receive::kVarying ? Agreement::messages : Agreement::chunks;
+    static constexpr bool kVarying = Send::kVarying || Receive::kVarying;
+    static constexpr Agree kAgreement = kVarying ? Agree::exchange : Agree::both;
 
     Exchange(Call& call, const Send& send, const Receive& receive, const MPI_Comm comm, const int root = 0)
         : _call(call),
@@ -39,8 +39,8 @@ class Exchange {
           _root(root),
           _group(comm),
           _in_place(own_buffer() == MPI_IN_PLACE),
-          _is_root(!Rooted || _group.get().is_root(root)),
-          _is_leaf(!Rooted || _group.get().is_leaf(root)) {}
+          _is_root(!Rooted || group().is_root(root)),
+          _is_leaf(!Rooted || group().is_leaf(root)) {}
 
     [[nodiscard]] static constexpr coll::Kind kind() {
         return kScatters ? coll::Kind::scatter
@@ -52,8 +52,8 @@ class Exchange {
     void check() const {
         bool in_other = false;
         if constexpr (Rooted) {
-            check_root(_call, _group.get(), _root);
-            in_other = is_in_other_buffer(own_buffer(), _group.get(), _root);
+            check_root(_call, group(), _root);
+            in_other = is_in_other_buffer(own_buffer(), group(), _root);
         } else {
             in_other = is_in_other_buffer(own_buffer(), _group);
         }
@@ -71,10 +71,10 @@ class Exchange {
         arguments.in_place = _in_place;
         arguments.varying = kVarying;
         if (receives()) {
-            _receive.received_by(here);
+            here.receives_view(_receive);
         }
         if (sends()) {
-            _send.sent_by(here);
+            here.sends_view(_send);
         }
         const auto own = static_cast<std::size_t>(here.rank());
         if constexpr (Rooted) {
@@ -103,19 +103,50 @@ class Exchange {
         }
     }
 
-    /// All ranks pass MPI_IN_PLACE to an all-to-all then, and a member would overwrite what it has yet to send.
-    [[nodiscard]] bool may_agree() const { return !_group.get().between && !(kToEach && _in_place); }
+    [[nodiscard]] const Group& group() const { return _group.get(); }
+    /// In place, a member of an all-to-all would overwrite what it has yet to send. All ranks pass MPI_IN_PLACE then.
+    [[nodiscard]] bool may_agree() const { return !(kToEach && _in_place); }
+    /// Whether messages are worth their cost. The same on all members, so that only what all of them see counts.
+    [[nodiscard]] bool is_large(const Proposals& proposals) const {
+        if constexpr (kVarying) {
+            return true;
+        } else {
+            return group().between || proposals.are_many(block_bytes() * group().size);
+        }
+    }
+
+    /// Looks at the first part of each buffer only. If others differ from it, messages find out, and the choice is no
+    /// worse than another.
+    [[nodiscard]] bool is_on_device() const {
+        const auto look_at = [this]<class View>(const View& view) {
+            const auto part = view.parts();
+            const auto members = static_cast<std::size_t>(View::kPerMember ? group().size : 1);
+            for (std::size_t member = 0; member < members; ++member) {
+                if (const BufferView first = part(member); first.count > 0) {
+                    return Stage(_call).locate(first.address, first.count, first.type).served;
+                }
+            }
+            return false;
+        };
+        return (receives() && look_at(_receive)) || (sends() && look_at(_send));
+    }
 
     void describe(PointToPoint& messages) const {
-        if (Rooted && (!_group.get().has(_root) || (_in_place && !_is_root))) {
-            messages.leave_to_mpi();
-            return;
-        }
+        const auto add_all = [this]<class View>(const View& view, const auto& add) {
+            const auto part = view.parts();
+            if (!View::kPerMember && (Rooted || !group().between)) {
+                add(Rooted ? _root : group().rank, part(0));
+                return;
+            }
+            for (int member = 0; member < group().size; ++member) {
+                add(member, part(View::kPerMember ? static_cast<std::size_t>(member) : 0));
+            }
+        };
         if (receives()) {
-            _receive.received_as(messages, _root);
+            add_all(_receive, [&](const int from, const BufferView& data) { messages.receives(from, data); });
         }
         if (sends()) {
-            _send.sent_as(messages, Rooted ? _root : messages.rank());
+            add_all(_send, [&](const int to, const BufferView& data) { messages.sends(to, data); });
         }
         if (Rooted && _in_place) {
             messages.leaves_own_part();
@@ -123,20 +154,16 @@ class Exchange {
     }
 
     /// Members may describe the same bytes by different types, so the bytes are cut.
-    [[nodiscard]] Cuttable cut() const {
-        return {.may = !_group.get().between, .count = block_bytes(), .blocks = _group.get().size};
-    }
+    [[nodiscard]] Cuttable cut() const { return {.count = block_bytes(), .blocks = group().size}; }
 
     Pipelined::Alternatives describe(Pipelined& chunks) const {
         // The arguments of a side that means nothing here may be anything.
-        const std::int64_t sent = sends() ? _send.total(_group.get().size) : 0;
-        const std::int64_t received = receives() ? _receive.total(_group.get().size) : 0;
+        const std::int64_t sent = sends() ? _send.total(group().size) : 0;
+        const std::int64_t received = receives() ? _receive.total(group().size) : 0;
         std::byte* const from = sends() ? bytes_at(_send.address, sent, _send.type) : nullptr;
         std::byte* const to = receives() ? bytes_at(_receive.address, received, _receive.type) : nullptr;
         // In place, a member's own block is where it belongs, and all-to-all sends what it receives.
-        std::byte* const own = !_in_place || to == nullptr ? from
-                               : kToEach                   ? to
-                                                           : to + block_bytes() * _group.get().rank;
+        std::byte* const own = !_in_place || to == nullptr ? from : kToEach ? to : to + block_bytes() * group().rank;
         if ((sends() && from == nullptr) || (receives() && to == nullptr)) {
             if (receives()) {
                 chunks.has_gaps(_receive.address, received, _receive.type);
@@ -153,9 +180,9 @@ class Exchange {
             }
         }
         chunks.keep_apart();
-        Pipelined::Alternatives means{.kind = kind()};
+        Pipelined::Alternatives means;
         // Neither the library nor messages can exchange in place.
-        means.messages = Rooted ? _group.get().has(_root) : !(kToEach && _in_place);
+        means.messages = Rooted ? group().has(_root) : !(kToEach && _in_place);
         if (!Rooted && means.messages) {
             means.library = coll::CclCommunicator::Operation{
                 .kind = kind(), .block_bytes = static_cast<std::uint64_t>(block_bytes()), .send = own, .receive = to};
@@ -177,19 +204,17 @@ class Exchange {
         auto sent = _send.given();
         auto received = _receive.given();
         if (sends()) {
-            sent = _send.placed(stage, Access::in, _group.get().size);
+            sent = _send.placed(stage, Access::in, group().size);
         }
         if (receives()) {
             // In place, this member's own part is already there.
             const Access access = _in_place && !kScatters ? Access::inout : Access::out;
-            received = _receive.placed(stage, access, _group.get().size);
+            received = _receive.placed(stage, access, group().size);
         }
         return carry_out(stage, [&] { return native<function>(std::tuple_cat(sent, received), tail...); }, tail...);
     }
 
   private:
-    static constexpr bool kVarying = kAgreement == Agreement::messages;
-
     /// The buffer that MPI_IN_PLACE may stand for.
     [[nodiscard]] const void* own_buffer() const { return kScatters ? _receive.address : _send.address; }
     /// Whether the buffers mean something on this member.
@@ -198,7 +223,7 @@ class Exchange {
     /// As many counts as the view has.
     template <class View>
     [[nodiscard]] int members_for(const View&) const {
-        return View::kVarying ? _group.get().size : 1;
+        return View::kVarying ? group().size : 1;
     }
     /// Of one member's block.
     [[nodiscard]] std::int64_t block_bytes() const {

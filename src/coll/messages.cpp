@@ -1,15 +1,17 @@
 #include "coll/messages.h"
 
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "call/held_type.h"
 #include "call/progress.h"
 
 namespace awaken::AWAKEN_ABI {
 
-Messages::Messages(Call& call, const MPI_Comm comm, const MPI_Comm program, const Errors errors,
-                   const std::size_t receives, const std::size_t sends)
-    : _call(call), _comm(comm), _program(program), _errors(errors) {
+Messages::Messages(Call& call, const MessageRoute& route, const Errors errors)
+    : _call(call), _route(route), _errors(errors) {
     _unprepared.emplace(layer().receive_readiness);
-    _incoming.reserve(receives);
-    _outgoing.reserve(sends);
 }
 
 Messages::~Messages() {
@@ -27,6 +29,73 @@ Messages::~Messages() {
     }
 }
 
+template <class Count>
+int Messages::receive(const Leg& leg, const Count count) {
+    const Native& native = layer().real;
+    const MPI_Comm comm = _route.messages;
+    const auto& [rank, tag] = leg.end;
+    Incoming& in = _incoming.emplace_back(_call);
+    const Posted posted =
+        in.recv_operation.prepare(!_unprepared->allowed(), leg.data.address, count, leg.data.type, rank, comm);
+    const auto place = posted.as<Count>();
+    int error = MPI_SUCCESS;
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        error = native.Irecv_c(place.address, place.count, place.type, rank, tag, comm, &in.request);
+    } else {
+        error = native.Irecv(place.address, place.count, place.type, rank, tag, comm, &in.request);
+    }
+    if (error != MPI_SUCCESS) {
+        _incoming.pop_back();
+    }
+    return error;
+}
+
+template <class Count>
+int Messages::send(const Leg& leg, const Count count) {
+    const Native& native = layer().real;
+    const MPI_Comm comm = _route.messages;
+    const auto& [rank, tag] = leg.end;
+    Outgoing& out = _outgoing.emplace_back(_call);
+    const Posted posted =
+        out.send_operation.prepare(SendOperation::Mode::offered, leg.data.address, count, leg.data.type, rank, comm);
+    const auto place = posted.as<Count>();
+    int error = MPI_SUCCESS;
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        error = native.Isend_c(place.address, place.count, place.type, rank, tag, comm, &out.request);
+    } else {
+        error = native.Isend(place.address, place.count, place.type, rank, tag, comm, &out.request);
+    }
+    out.send_operation.posted(error);
+    if (error != MPI_SUCCESS) {
+        _outgoing.pop_back();
+    }
+    return error;
+}
+
+int Messages::begin(const MessageList& list) {
+    // An MPI without large counts has no collectives with large counts either.
+    constexpr bool kLargeCounts = !std::is_same_v<decltype(Native::Isend_c), Absent>;
+    _incoming.reserve(list.receives.size());
+    _outgoing.reserve(list.sends.size());
+    const auto begin_all = [this](const std::vector<Leg>& legs, const auto& post) {
+        for (const Leg& leg : legs) {
+            int error = MPI_SUCCESS;
+            if (leg.end.rank == MPI_PROC_NULL) {
+                continue;
+            }
+            if (leg.data.count <= std::numeric_limits<int>::max()) {
+                error = post(leg, static_cast<int>(leg.data.count));
+            } else if constexpr (kLargeCounts) {
+                error = post(leg, static_cast<MPI_Count>(leg.data.count));
+            }
+            _error = _error != MPI_SUCCESS ? _error : error;
+        }
+    };
+    begin_all(list.receives, [this](const Leg& leg, const auto count) { return receive(leg, count); });
+    begin_all(list.sends, [this](const Leg& leg, const auto count) { return send(leg, count); });
+    return _error;
+}
+
 template <class Step>
 bool Messages::attempt(const Step& step) {
     try {
@@ -41,9 +110,9 @@ bool Messages::attempt(const Step& step) {
 
 void Messages::follow_revocation() {
     const FaultTolerance& fault_tolerance = layer().fault_tolerance;
-    if (!_revoked && fault_tolerance.is_revoked(_program)) {
+    if (!_revoked && fault_tolerance.is_revoked(_route.program)) {
         _revoked = true;
-        fault_tolerance.revoke(_comm);
+        fault_tolerance.revoke(_route.messages);
     }
 }
 
@@ -114,7 +183,7 @@ void Messages::conclude(MPI_Status&, int& error) {
             _error = layer().error_code(MPI_ERR_OTHER, *_failure);
         }
         if (_error != MPI_SUCCESS && _errors == Errors::raised) {
-            layer().real.Comm_call_errhandler(_program, _error);
+            layer().real.Comm_call_errhandler(_route.program, _error);
         }
     }
     error = _error != MPI_SUCCESS ? _error : error;
@@ -140,6 +209,76 @@ bool Messages::flush_to_native() {
         all = (out.over || out.send_operation.flush_to_native()) && all;
     }
     return all;
+}
+
+int start_messages(Call& call, const MessageRoute& route, const MessageList& list, MPI_Request* const request) {
+    Layer& owner = layer();
+    auto messages = std::make_unique<Messages>(call, route, Messages::Errors::raised);
+    if (const int error = messages->begin(list); error != MPI_SUCCESS) {
+        owner.real.Comm_call_errhandler(route.program, error);
+        return error;
+    }
+    auto operation = make_operation(Operation::Kind::once);
+    if (operation->start_own_handle(request) != MPI_SUCCESS) {
+        throw Error("the MPI gives no request", "complete some of the program's requests first");
+    }
+    messages->leave();
+    owner.requests.add_progress_op(operation, std::move(messages));
+    owner.requests.track(std::move(operation));
+    return MPI_SUCCESS;
+}
+
+namespace {
+
+/// What a persistent collective keeps.
+class PersistentMessages {
+  public:
+    PersistentMessages(const MessageRoute& route, MessageList list) : _route(route), _list(std::move(list)) {
+        for (std::vector<Leg>* const legs : {&_list.receives, &_list.sends}) {
+            for (Leg& leg : *legs) {
+                leg.data.type = _types.hold(leg.data.type);
+            }
+        }
+    }
+
+    [[nodiscard]] int start(Call& call, const std::shared_ptr<Operation>& operation) const {
+        call.on(_route.program);
+        Layer& owner = layer();
+        owner.fault_tolerance.refuse_revoked(_route.program);
+        auto messages = std::make_unique<Messages>(call, _route, Messages::Errors::raised);
+        if (const int error = messages->begin(_list); error != MPI_SUCCESS) {
+            owner.real.Comm_call_errhandler(_route.program, error);
+            return error;
+        }
+        if (const int error = operation->start_own_native_request(); error != MPI_SUCCESS) {
+            return error;
+        }
+        messages->leave();
+        owner.requests.add_progress_op(operation, std::move(messages));
+        return MPI_SUCCESS;
+    }
+
+  private:
+    const MessageRoute _route;
+    MessageList _list;
+    HeldTypes _types;
+};
+
+}  // namespace
+
+int make_persistent_messages(const MessageRoute& route, MessageList list, MPI_Request* const request) {
+    if (const int error = make_persistent_handle(request); error != MPI_SUCCESS) {
+        return error;
+    }
+    auto operation = make_operation(Operation::Kind::rebinding);
+    operation->handle = operation->native_request = *request;
+    operation->launch = [kept = std::make_shared<const PersistentMessages>(route, std::move(list))](
+                            Call& start, const std::shared_ptr<Operation>& started, int& outcome) {
+        outcome = kept->start(start, started);
+        return true;
+    };
+    layer().requests.track(std::move(operation));
+    return MPI_SUCCESS;
 }
 
 }  // namespace awaken::AWAKEN_ABI

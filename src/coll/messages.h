@@ -4,12 +4,13 @@
 // have a communicator of their own, so that no receive of the program's sees them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "call/call.h"
 #include "call/requests.h"
-#include "coll/own_communicator.h"
+#include "coll/buffer_views.h"
 #include "p2p/operations.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -20,22 +21,33 @@ struct MessageEnd {
     int tag;
 };
 
-/// Begins all receives first, then all sends.
+/// One message.
+struct Leg {
+    MessageEnd end;
+    BufferView data;
+};
+
+/// What one member sends and receives.
+struct MessageList {
+    std::vector<Leg> receives, sends;
+};
+
+/// Where a collective's messages go, and where its errors are raised.
+struct MessageRoute {
+    MPI_Comm messages;  ///< the communicator for the messages
+    MPI_Comm program;   ///< the program's communicator, which may be revoked
+};
+
+/// Messages under way.
 class Messages final : public ProgressOp {
   public:
     enum class Errors : std::uint8_t { raised, returned };
-    /// Takes at most so many receives and sends. `comm`: the communicator for the messages. `program`: the program's
-    /// communicator, on which errors are raised or not, and which may be revoked.
-    Messages(Call& call, MPI_Comm comm, MPI_Comm program, Errors errors, std::size_t receives, std::size_t sends);
+    Messages(Call& call, const MessageRoute& route, Errors errors);
     ~Messages() override;
 
-    /// Both return the MPI's error code. On an error there is no such message. Messages that have begun end with the
-    /// object.
-    template <class Count>
-    [[nodiscard]] int receive(const MessageEnd& from, void* buffer, Count count, MPI_Datatype type);
-    template <class Count>
-    [[nodiscard]] int send(const MessageEnd& to, const void* buffer, Count count, MPI_Datatype type);
-
+    /// Begins all receives first, then all sends. To be called once. Returns the first error code of the MPI. Whatever
+    /// fails, the other messages begin, since others wait for them; all end with the object.
+    [[nodiscard]] int begin(const MessageList& list);
     /// Goes on until all messages have come and gone. Returns the error code for the program.
     [[nodiscard]] int finish();
 
@@ -61,6 +73,10 @@ class Messages final : public ProgressOp {
         MPI_Request request = MPI_REQUEST_NULL;
         bool over = false;
     };
+    template <class Count>
+    [[nodiscard]] int receive(const Leg& leg, Count count);
+    template <class Count>
+    [[nodiscard]] int send(const Leg& leg, Count count);
     /// Whether `step` has come to its end. A failure is an end, too. The other messages go on then, since their peers
     /// may be using the program's buffers.
     template <class Step>
@@ -70,7 +86,7 @@ class Messages final : public ProgressOp {
     void follow_revocation();
 
     Call& _call;  ///< valid during the call that begins the messages
-    const MPI_Comm _comm, _program;
+    const MessageRoute _route;
     const Errors _errors;
     bool _revoked = false;
     std::optional<ReceiveReadiness::Unprepared> _unprepared;
@@ -81,47 +97,13 @@ class Messages final : public ProgressOp {
     bool _concluded = false;
 };
 
-template <class Count>
-int Messages::receive(const MessageEnd& from, void* const buffer, const Count count, const MPI_Datatype type) {
-    if (from.rank == MPI_PROC_NULL) {
-        return MPI_SUCCESS;
-    }
-    const Native& native = layer().real;
-    Incoming& in = _incoming.emplace_back(_call);
-    const Posted posted = in.recv_operation.prepare(!_unprepared->allowed(), buffer, count, type, from.rank, _comm);
-    const auto place = posted.as<Count>();
-    int error = MPI_SUCCESS;
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        error = native.Irecv_c(place.address, place.count, place.type, from.rank, from.tag, _comm, &in.request);
-    } else {
-        error = native.Irecv(place.address, place.count, place.type, from.rank, from.tag, _comm, &in.request);
-    }
-    if (error != MPI_SUCCESS) {
-        _incoming.pop_back();
-    }
-    return error;
-}
+/// The nonblocking form: begins the messages and makes a request that completes when all are over. Returns the error
+/// code for the program.
+[[nodiscard]] int start_messages(Call& call, const MessageRoute& route, const MessageList& list, MPI_Request* request);
 
-template <class Count>
-int Messages::send(const MessageEnd& to, const void* const buffer, const Count count, const MPI_Datatype type) {
-    if (to.rank == MPI_PROC_NULL) {
-        return MPI_SUCCESS;
-    }
-    const Native& native = layer().real;
-    Outgoing& out = _outgoing.emplace_back(_call);
-    const Posted posted = out.send_operation.prepare(SendOperation::Mode::offered, buffer, count, type, to.rank, _comm);
-    const auto place = posted.as<Count>();
-    int error = MPI_SUCCESS;
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        error = native.Isend_c(place.address, place.count, place.type, to.rank, to.tag, _comm, &out.request);
-    } else {
-        error = native.Isend(place.address, place.count, place.type, to.rank, to.tag, _comm, &out.request);
-    }
-    out.send_operation.posted(error);
-    if (error != MPI_SUCCESS) {
-        _outgoing.pop_back();
-    }
-    return error;
-}
+/// The persistent form: makes a request of which each start begins the messages. Members may make the starts of two
+/// requests in different orders, so the tags of the list are of no other request. Returns the error code for the
+/// program.
+[[nodiscard]] int make_persistent_messages(const MessageRoute& route, MessageList list, MPI_Request* request);
 
 }  // namespace awaken::AWAKEN_ABI

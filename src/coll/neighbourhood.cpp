@@ -4,8 +4,12 @@
 // On the staged path a neighbour may be MPI_PROC_NULL (the edge of a grid). Its part of the receive buffer is not
 // written, so receive buffers are copied to their staging buffers first.
 
+#include <limits>
 #include <optional>
 #include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "call/call.h"
 #include "call/services.h"
@@ -20,86 +24,91 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// The error that the MPI finds in such a message. It also checks the arguments of one from or to MPI_PROC_NULL.
-template <class Count>
-int try_receive(const EdgeBuffer<Count>& part, const MPI_Comm comm) {
+/// The first error that the MPI finds in these messages. It checks the arguments of one to or from MPI_PROC_NULL, too.
+int error_in(const MessageList& list, const MPI_Comm comm) {
     const Native& native = layer().real;
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        return native.Recv_c(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
-    } else {
-        return native.Recv(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
-    }
+    constexpr bool kLargeCounts = !std::is_same_v<decltype(Native::Send_c), Absent>;
+    const auto first_error = [](const std::vector<Leg>& legs, const auto& small, const auto& large) {
+        int error = MPI_SUCCESS;
+        for (const Leg& leg : legs) {
+            const auto& [address, count, type] = leg.data;
+            if (count <= std::numeric_limits<int>::max()) {
+                error = small(address, static_cast<int>(count), type);
+            } else if constexpr (kLargeCounts) {
+                error = large(address, static_cast<MPI_Count>(count), type);
+            }
+            if (error != MPI_SUCCESS) {
+                break;
+            }
+        }
+        return error;
+    };
+    const int error = first_error(
+        list.receives,
+        [&](void* const address, const int count, const MPI_Datatype type) {
+            return native.Recv(address, count, type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
+        },
+        [&](void* const address, const auto count, const MPI_Datatype type) {
+            return native.Recv_c(address, count, type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
+        });
+    return error != MPI_SUCCESS ? error
+                                : first_error(
+                                      list.sends,
+                                      [&](const void* const address, const int count, const MPI_Datatype type) {
+                                          return native.Send(address, count, type, MPI_PROC_NULL, 0, comm);
+                                      },
+                                      [&](const void* const address, const auto count, const MPI_Datatype type) {
+                                          return native.Send_c(address, count, type, MPI_PROC_NULL, 0, comm);
+                                      });
 }
 
-template <class Count>
-int try_send(const EdgeBuffer<Count>& part, const MPI_Comm comm) {
-    const Native& native = layer().real;
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        return native.Send_c(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm);
-    } else {
-        return native.Send(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm);
+template <class Parts>
+std::vector<Leg> legs_of(const std::vector<MessageEnd>& ends, const Parts& parts, const int first_tag) {
+    std::vector<Leg> legs;
+    legs.reserve(ends.size());
+    for (std::size_t place = 0; place < ends.size(); ++place) {
+        legs.push_back({{ends[place].rank, ends[place].tag + first_tag}, parts(place)});
     }
+    return legs;
+}
+
+// The forms of a collective as messages, see run.h.
+int do_messages(Call& call, const MessageRoute& route, const MessageList& list) {
+    Messages messages(call, route, Messages::Errors::raised);
+    static_cast<void>(messages.begin(list));
+    return messages.finish();
+}
+int do_messages(Call& call, const MessageRoute& route, const MessageList& list, MPI_Request* const request) {
+    return start_messages(call, route, list, request);
+}
+int do_messages(Call&, const MessageRoute& route, MessageList list, MPI_Info, MPI_Request* const request) {
+    return make_persistent_messages(route, std::move(list), request);
 }
 
 /// Does a collective as messages. `received` gives the part of an edge by its place, and so does `sent`. Nothing: the
-/// MPI does the collective. It always does the persistent form.
+/// MPI does the collective.
 template <class Received, class Sent, class... Tail>
 std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& received, const Sent& sent,
                                const Tail... tail) {
-    constexpr std::size_t kBlocking = 0, kNonblocking = 1;
-    if constexpr (sizeof...(Tail) <= kNonblocking) {
-        Layer& owner = layer();
-        const TopologyNeighbours* const edges =
-            topology_neighbours_of(comm, sizeof...(Tail) == kBlocking ? CollectiveComm::NeighbourUse::blocking
-                                                                      : CollectiveComm::NeighbourUse::nonblocking);
-        if (edges == nullptr) {
-            return std::nullopt;
-        }
-        const std::size_t sources = edges->sources().size(), destinations = edges->destinations().size();
-        // Checked before the first message: messages that were sent meet the neighbours' receives, and a program that
-        // goes on after the error would find the edges out of step.
-        int error = MPI_SUCCESS;
-        for (std::size_t place = 0; place < sources && error == MPI_SUCCESS; ++place) {
-            error = try_receive(received(place), edges->comm());
-        }
-        for (std::size_t place = 0; place < destinations && error == MPI_SUCCESS; ++place) {
-            error = try_send(sent(place), edges->comm());
-        }
-        const auto raise = [&] {
-            owner.real.Comm_call_errhandler(comm, error);  // the edges' communicator only returns the error
-            return error;
-        };
-        if (error != MPI_SUCCESS) {
-            return raise();
-        }
-        auto messages =
-            std::make_unique<Messages>(call, edges->comm(), comm, Messages::Errors::raised, sources, destinations);
-        for (std::size_t place = 0; place < sources && error == MPI_SUCCESS; ++place) {
-            const auto part = received(place);
-            error = messages->receive(edges->sources()[place], part.address, part.count, part.type);
-        }
-        for (std::size_t place = 0; place < destinations && error == MPI_SUCCESS; ++place) {
-            const auto part = sent(place);
-            error = messages->send(edges->destinations()[place], part.address, part.count, part.type);
-        }
-        if (error != MPI_SUCCESS) {
-            return raise();
-        }
-        if constexpr (sizeof...(Tail) == kBlocking) {
-            return messages->finish();
-        } else {
-            auto operation = make_operation(Operation::Kind::once);
-            if (operation->start_own_handle(tail...) != MPI_SUCCESS) {
-                throw Error("the MPI gives no request", "complete some of the program's requests first");
-            }
-            messages->leave();
-            owner.requests.add_progress_op(operation, std::move(messages));
-            owner.requests.track(std::move(operation));
-            return MPI_SUCCESS;
-        }
-    } else {
+    constexpr bool kBlocking = sizeof...(Tail) == 0, kPersistent = sizeof...(Tail) == 2;
+    TopologyNeighbours* const edges = topology_neighbours_of(
+        comm, kBlocking ? CollectiveComm::NeighbourUse::blocking : CollectiveComm::NeighbourUse::tracked);
+    if (edges == nullptr) {
         return std::nullopt;
     }
+    const std::optional<int> first_tag = kPersistent ? edges->next_persistent_tags() : 0;
+    if (!first_tag) {
+        return std::nullopt;
+    }
+    const MessageList list{legs_of(edges->sources(), received, *first_tag),
+                           legs_of(edges->destinations(), sent, *first_tag)};
+    // Checked before the first message: messages that were sent meet the neighbours' receives, and a program that goes
+    // on after the error would find the edges out of step.
+    if (const int error = error_in(list, edges->comm()); error != MPI_SUCCESS) {
+        layer().real.Comm_call_errhandler(comm, error);  // the edges' communicator only returns the error
+        return error;
+    }
+    return do_messages(call, {edges->comm(), comm}, list, tail...);
 }
 
 /// The members of a collective on a topology.
@@ -110,7 +119,7 @@ struct Neighbours {
         const NeighbourCounts neighbours = neighbours_of(layer().real, comm);
         send.check(call, neighbours.destinations);
         receive.check(call, neighbours.sources);
-        if (const auto outcome = by_messages(call, comm, receive.edges(), send.edges(), tail...)) {
+        if (const auto outcome = by_messages(call, comm, receive.parts(), send.parts(), tail...)) {
             return *outcome;
         }
         Stage stage(call);

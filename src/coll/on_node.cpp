@@ -436,7 +436,7 @@ class OnNode::Persistent {
         _arguments.compulsory = true;
         for (Input* const input : {&_sent, &_received}) {
             for (BufferView& part : input->parts) {
-                hold(part);
+                part.type = _types.hold(part.type);
             }
         }
     }
@@ -472,27 +472,12 @@ class OnNode::Persistent {
     }
 
   private:
-    /// Keeps the datatype, since the program may free its own before the start.
-    void hold(BufferView& part) {
-        if (part.type == MPI_DATATYPE_NULL) {
-            return;
-        }
-        for (const auto& [type, held] : _held) {
-            if (type == part.type) {
-                part.type = held->get();
-                return;
-            }
-        }
-        _held.emplace_back(part.type, std::make_unique<const HeldType>(part.type));
-        part.type = _held.back().second->get();
-    }
-
     const MPI_Comm _communicator;
     const std::shared_ptr<coll::NodeComm> _node_comm;
     coll::Arguments _arguments;
     Input _sent, _received;
     const bool _sends_received_parts;
-    std::vector<std::pair<MPI_Datatype, std::unique_ptr<const HeldType>>> _held;
+    HeldTypes _types;
 };
 
 bool OnNode::run(MPI_Info, MPI_Request* const request) {
@@ -500,13 +485,10 @@ bool OnNode::run(MPI_Info, MPI_Request* const request) {
     if (!asks()) {
         return false;
     }
-    // The program's handle: a persistent request that is never started itself. It is not one of MPI_PROC_NULL: when
-    // such a request is freed, MPICH 4.0.2 hangs in a persistent collective that gets the request's place.
     MPI_Request handle = MPI_REQUEST_NULL;
-    const int error = owner.real.Recv_init(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_SELF, &handle);
+    const int error = make_persistent_handle(&handle);
     std::shared_ptr<coll::NodeComm> node_comm =
-        CollectiveComm::of(_communicator)
-            ->make_persistent_node_comm(error == MPI_SUCCESS && handle != MPI_REQUEST_NULL);
+        CollectiveComm::of(_communicator)->make_persistent_node_comm(error == MPI_SUCCESS);
     if (node_comm == nullptr) {
         if (handle != MPI_REQUEST_NULL) {
             owner.real.Request_free(&handle);

@@ -8,6 +8,7 @@
 
 #include "call/call.h"
 #include "call/stage.h"
+#include "coll/buffer_views.h"
 #include "coll/collective_comm.h"
 #include "coll/device/node_comm.h"
 
@@ -38,25 +39,22 @@ class OnNode {
     /// This member's buffers, where the collective uses them: `count` elements of `type` in one stretch.
     void sends(const void* buffer, std::int64_t count, MPI_Datatype type);
     void receives(const void* buffer, std::int64_t count, MPI_Datatype type);
-    /// Buffers in parts: `counts` elements each, `displacements` extents of `type` from the buffer's start.
-    template <class Count, class Displacement>
-    void sends_parts(const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type) {
-        sends(Input{views_of(buffer, counts, displacements, type), Input::Layout::parts});
+    /// The same for one of the views of buffer_views.h.
+    template <class View>
+    void sends_view(const View& view) {
+        if constexpr (View::kVarying) {
+            sends(input_of(view));
+        } else {
+            sends(view.address, view.total(size()), view.type);
+        }
     }
-    template <class Count, class Displacement>
-    void receives_parts(const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type) {
-        receives(Input{views_of(buffer, counts, displacements, type), Input::Layout::parts});
-    }
-    /// The same with a type for each part, and displacements in bytes.
-    template <class Count, class Displacement>
-    void sends_typed_parts(const void* buffer, const Count* counts, const Displacement* displacements,
-                           const MPI_Datatype* types) {
-        sends(Input{views_of(buffer, counts, displacements, types), Input::Layout::typed_parts});
-    }
-    template <class Count, class Displacement>
-    void receives_typed_parts(const void* buffer, const Count* counts, const Displacement* displacements,
-                              const MPI_Datatype* types) {
-        receives(Input{views_of(buffer, counts, displacements, types), Input::Layout::typed_parts});
+    template <class View>
+    void receives_view(const View& view) {
+        if constexpr (View::kVarying) {
+            receives(input_of(view));
+        } else {
+            receives(view.address, view.total(size()), view.type);
+        }
     }
     /// The parts that this member sends lie where those lie that it receives.
     void sends_received_parts() {
@@ -87,12 +85,6 @@ class OnNode {
     std::unique_ptr<coll::CollectiveOp> finished_operation();
     [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);
 
-    /// The data that goes to one member, or comes from it.
-    struct BufferView {
-        std::byte* address;
-        std::int64_t count;
-        MPI_Datatype type;
-    };
     /// A buffer as the call describes it.
     struct Input {
         enum class Layout : std::uint8_t {
@@ -109,12 +101,10 @@ class OnNode {
     void receives(Input input);
     [[nodiscard]] bool asks();
     [[nodiscard]] std::unique_ptr<ProgressOp> begin();
-    template <class Count, class Displacement>
-    [[nodiscard]] std::vector<BufferView> views_of(const void* buffer, const Count* counts,
-                                                   const Displacement* displacements, MPI_Datatype type) const;
-    template <class Count, class Displacement>
-    [[nodiscard]] std::vector<BufferView> views_of(const void* buffer, const Count* counts,
-                                                   const Displacement* displacements, const MPI_Datatype* types) const;
+    template <class View>
+    [[nodiscard]] Input input_of(const View& view) const {
+        return {parts_of(view, size()), View::kTyped ? Input::Layout::typed_parts : Input::Layout::parts};
+    }
     /// Looks at a buffer in parts, by member. Sets `offsets` to the place of each part in the buffer that takes part,
     /// and `bytes` (if there) to each part's length.
     void look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
@@ -136,34 +126,5 @@ class OnNode {
     bool _persistent = false;
     Input _sent, _received;  ///< for the persistent form, which looks at them again at each start
 };
-
-template <class Count, class Displacement>
-std::vector<OnNode::BufferView> OnNode::views_of(const void* const buffer, const Count* const counts,
-                                                 const Displacement* const displacements,
-                                                 const MPI_Datatype type) const {
-    MPI_Aint lower_bound = 0, extent = 0;
-    if (type != MPI_DATATYPE_NULL) {
-        layer().real.Type_get_extent(type, &lower_bound, &extent);
-    }
-    auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
-    std::vector<BufferView> parts;
-    for (int i = 0; i < size(); ++i) {
-        parts.push_back(
-            {begin + static_cast<std::int64_t>(displacements[i]) * extent, static_cast<std::int64_t>(counts[i]), type});
-    }
-    return parts;
-}
-
-template <class Count, class Displacement>
-std::vector<OnNode::BufferView> OnNode::views_of(const void* const buffer, const Count* const counts,
-                                                 const Displacement* const displacements,
-                                                 const MPI_Datatype* const types) const {
-    auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
-    std::vector<BufferView> parts;
-    for (int i = 0; i < size(); ++i) {
-        parts.push_back({begin + displacements[i], static_cast<std::int64_t>(counts[i]), types[i]});
-    }
-    return parts;
-}
 
 }  // namespace awaken::AWAKEN_ABI

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "coll/collective_comm.h"
 #include "gpu/kernels/codes.h"
 #include "internode/network.h"
 
@@ -19,18 +20,6 @@ constexpr std::int64_t kFewest = 8;
 /// Smaller collectives are always left whole, so the members need no proposal for them.
 constexpr std::int64_t kNeverCut = 1024;
 
-/// While no member has device memory, at most this many collectives pass without a proposal.
-constexpr std::uint64_t kMostPause = 64;
-
-enum Proposal : std::uint32_t {
-    kHasDeviceMemory = 1,
-    kHasHostMemory = 2,
-    kCannot = 4,           ///< a datatype with gaps, or no means to copy with
-    kNotHierarchical = 8,  ///< this member has no kernels for it, or another table
-    kNoLibrary = 16,
-    kNoMessages = 32
-};
-
 const gpu::PointerInfo kHost{};
 
 }  // namespace
@@ -43,7 +32,6 @@ void Pipelined::look_at(Side& side, const void* const buffer, const std::int64_t
     Layer& owner = layer();
     const auto datatype = owner.datatypes.find(_type);
     const transfer::Layout& layout = datatype->layout;
-    _element_bytes = layout.size();
     _lead = layout.true_begin();
     if (!layout.is_contiguous(_count * rows)) {
         _impossible = true;
@@ -63,124 +51,70 @@ void Pipelined::has_gaps(const void* const buffer, const std::int64_t count, con
     _gaps_on_device = _gaps_on_device || Stage(_call).locate(buffer, count, type).served;
 }
 
-Pipelined::operator bool() {
+Proposals* Pipelined::proposals() {
     Layer& owner = layer();
     MPI_Count element = 0;
     if (_count <= 1 || _type == MPI_DATATYPE_NULL || owner.real.Type_size_x(_type, &element) != MPI_SUCCESS ||
         element <= 0 || _count * element < kNeverCut) {
-        return false;
+        return nullptr;
     }
-    _proposals = pipeline_proposals_of(_communicator);
-    if (_proposals == nullptr) {
-        return false;
+    CollectiveComm* const object = CollectiveComm::of(_communicator);
+    Proposals* const known = object != nullptr && !object->is_between() ? object->proposals() : nullptr;
+    if (known == nullptr) {
+        return nullptr;
     }
-    const auto most = static_cast<std::int64_t>(_proposals->chunk_bytes);
+    _element_bytes = element;
+    const auto most = static_cast<std::int64_t>(known->chunk_bytes);
     const std::int64_t least = most / kFewest;
     const std::int64_t column = element * _blocks;  // a chunk has the same elements of all blocks
-    if (column > least || _count * column < 2 * least) {
-        return false;
+    if (column > least || !known->are_many(_count * column)) {
+        return nullptr;
     }
     _chunk_elements = std::clamp<std::int64_t>(_count * column / kFewest, least, most) / column;
-    if (_proposals->skip > 0) {
-        --_proposals->skip;
-        return false;
-    }
-    return true;
+    return known->large.is_over() ? known : nullptr;
 }
 
-Pipelined::~Pipelined() {
-    if (_inter_node_ccl != nullptr) {
-        _inter_node_ccl->end();
-    }
-}
-
-coll::Occasion Pipelined::occasion(const Alternatives& means) const {
-    int ranks = 0;
-    layer().real.Comm_size(_communicator, &ranks);
-    return {*means.kind, coll::type_class_of(*means.kind, means.code), ranks, _proposals->nodes,
-            static_cast<std::uint64_t>(_count * _element_bytes)};
-}
-
-/// Whether this member is ready to use NCCL or RCCL, which take memory of one GPU.
-bool Pipelined::begin_library(const Alternatives& means) {
-    Layer& owner = layer();
-    coll::Engine* const engine = owner.node_peers.engine();
-    InterNodeCcl* const across = inter_node_ccl_of(_communicator);
-    if (!means.library || engine == nullptr || across == nullptr || _impossible) {
-        return false;
-    }
+/// The GPU whose memory all of this member's buffers are in, as the library needs it. -1: there is none.
+int Pipelined::device_for_library(const std::uint32_t code) const {
     int device = -1;
     for (const Side* const side : {&_from, &_to}) {
         if (side->address == nullptr) {
             continue;
         }
         if (side->info.kind != gpu::MemoryKind::device || (device >= 0 && side->info.device != device)) {
-            return false;
+            return -1;
         }
         // The library reads whole elements. Chunks are only bytes under way.
-        const std::uint64_t alignment = means.code != 0 ? kernels::element_alignment(kernels::type_of(means.code)) : 1;
+        const std::uint64_t alignment = code != 0 ? kernels::element_alignment(kernels::type_of(code)) : 1;
         if (reinterpret_cast<std::uintptr_t>(side->address) % alignment != 0) {
-            return false;
+            return -1;
         }
         device = side->info.device;
     }
-    if (device < 0 || !across->begin(*engine, *means.kind, means.code, device)) {
-        return false;
-    }
-    _inter_node_ccl = across;
-    _operation = means.library;
-    return true;
+    return device;
 }
 
-Pipelined::Method Pipelined::agreed(const Alternatives& means) {
-    Layer& owner = layer();
+void Pipelined::propose(Agreement& agreement, const Alternatives& means) {
     const bool served = _from.served || _to.served;
     if (served) {
-        _copies = owner.node_peers.copies();
+        _copies = layer().node_peers.copies();
     }
-    const coll::Selection& table = owner.collectives.selection;
-    const coll::Algorithm algorithm = means.kind ? table.choose(occasion(means)) : coll::Algorithm::staged;
-    std::uint32_t own = 0;
     const auto is_host = [](const Side& side) { return side.address != nullptr && !side.served; };
-    own |= served || _gaps_on_device ? kHasDeviceMemory : 0U;
-    own |= is_host(_from) || is_host(_to) ? kHasHostMemory : 0U;
-    const coll::Algorithm otherwise =
-        means.kind ? table.choose(occasion(means), coll::Algorithm::ccl) : coll::Algorithm::staged;
-    own |= means.hierarchical && otherwise == coll::Algorithm::hierarchical ? 0U : kNotHierarchical;
-    own |= means.messages && otherwise == coll::Algorithm::point_to_point ? 0U : kNoMessages;
-    own |= _impossible || (served && _copies == nullptr) ? kCannot : 0U;
-    own |= algorithm == coll::Algorithm::ccl && begin_library(means) ? 0U : kNoLibrary;
-    std::uint32_t all = kCannot;
-    if (const int error = owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator);
-        error != MPI_SUCCESS) {
-        throw RaisedError(error);
+    agreement.passes(served || _gaps_on_device, is_host(_from) || is_host(_to));
+    const coll::Algorithm otherwise = agreement.chosen_without_library();
+    if (means.messages && otherwise == coll::Algorithm::point_to_point) {
+        agreement.offer(Strategy::point_to_point);
     }
-    _proposals->pause =
-        (all & kHasDeviceMemory) != 0 ? 0 : std::clamp<std::uint64_t>(_proposals->pause * 2, 1, kMostPause);
-    _proposals->skip = _proposals->pause;
-    if ((all & kHasDeviceMemory) == 0) {
-        return Method::whole;
+    if (_impossible || (served && _copies == nullptr)) {
+        return;
     }
-    if ((all & (kHasHostMemory | kNoLibrary | kCannot)) == 0 && _inter_node_ccl->join()) {
-        return Method::library;
+    agreement.offer(Strategy::pipelined);
+    if (means.hierarchical && otherwise == coll::Algorithm::hierarchical) {
+        agreement.offer(Strategy::hierarchical);
     }
-    if (_inter_node_ccl != nullptr) {
-        std::exchange(_inter_node_ccl, nullptr)->end();
+    if (means.library && agreement.chosen() == coll::Algorithm::ccl) {
+        agreement.offer_library(device_for_library(means.code), *means.library);
     }
-    if ((all & kNoMessages) == 0 && messages_of(_communicator) != MPI_COMM_NULL) {
-        return Method::messages;
-    }
-    if ((all & kCannot) != 0) {
-        return Method::whole;
-    }
-    const bool hierarchical =
-        (all & (kHasHostMemory | kNotHierarchical)) == 0 && hierarchy_of(_communicator) != nullptr;
-    return hierarchical ? Method::hierarchical : Method::chunks;
-}
-
-void Pipelined::run_library() {
-    _inter_node_ccl->run(*_operation);
-    _call.account(report::Path::ccl, _count * _element_bytes * std::max(_from.rows, _to.rows));
 }
 
 void Pipelined::copy(InFlight& piece, const Side& side, const bool to_block) {
@@ -302,8 +236,7 @@ int Pipelined::run(const std::function<int(const Chunk&)>& native) {
     if (_error && error == MPI_SUCCESS) {
         throw *_error;
     }
-    _call.account(_from.served || _to.served ? report::Path::pipelined : report::Path::native,
-                  _count * _element_bytes * std::max(_from.rows, _to.rows));
+    _call.account(_from.served || _to.served ? report::Path::pipelined : report::Path::native, moved_bytes());
     return error;
 }
 

@@ -1,12 +1,11 @@
 // Large collectives that pass through host memory, in chunks. While the MPI works on one chunk, the next ones are
 // copied out of the GPU and the ones before into it.
 //
-// All members must give the MPI the same chunks, though each sees only its own buffers. So they make a proposal before
-// each collective that is large enough to be cut. A collective's arguments tell all members alike whether it is. The
-// proposal is a reduction of one word, which costs little beside the collective. If no member has device memory, the
-// collective is left whole, and proposals become rare.
+// All members must give the MPI the same chunks, so they agree before each collective that is large enough to be cut
+// (agreement.h). A collective's arguments tell all members alike whether it is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -16,9 +15,7 @@
 #include "base/error.h"
 #include "call/call.h"
 #include "call/stage.h"
-#include "coll/collective_comm.h"
-#include "coll/device/selection.h"
-#include "coll/inter_node_ccl.h"
+#include "coll/agreement.h"
 #include "transfer/device_copies.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -29,12 +26,12 @@ class Pipelined {
     /// block of `count` elements for each of so many members, one after another. All blocks are then cut alike, and all
     /// members' memory passes through staging buffers, where the pieces of one chunk lie together.
     Pipelined(Call& call, MPI_Comm comm, std::int64_t count, MPI_Datatype type, std::int64_t blocks = 1);
-    ~Pipelined();
     Pipelined(const Pipelined&) = delete;
     Pipelined& operator=(const Pipelined&) = delete;
-    /// False: the collective is too small, or there is no proposal. All members come to the same answer. To be called
-    /// once only.
-    [[nodiscard]] explicit operator bool();
+    /// What the members know alike, if they are to agree. Null: the collective is too small, it is none of those with a
+    /// proposal, or the communicator is an intercommunicator, whose groups may see different sizes. To be called once
+    /// only.
+    [[nodiscard]] Proposals* proposals();
 
     [[nodiscard]] std::int64_t size() const noexcept { return _count; }
     /// This member's buffers, where the collective uses them. Both may be the same one.
@@ -51,22 +48,17 @@ class Pipelined {
     void has_gaps(const void* buffer, std::int64_t count, MPI_Datatype type);
     /// What can do the collective besides chunks.
     struct Alternatives {
-        std::optional<coll::Kind> kind = {};  ///< as the table knows it; nothing: the table does not know it
-        std::uint32_t code = 0;               ///< of a reduction: see kernels::code_of; 0: no kernels for it
-        bool hierarchical = false;            ///< this member could do it hierarchically
-        bool messages = false;                ///< this member would do it by messages (see point_to_point.h)
-        /// NCCL or RCCL, with these arguments. This class fills in who is in the communicator.
+        std::uint32_t code = 0;     ///< of a reduction: see kernels::code_of; 0: no kernels for it
+        bool hierarchical = false;  ///< this member could do it hierarchically
+        bool messages = false;      ///< this member would do it by messages (see point_to_point.h)
+        /// NCCL or RCCL, with these arguments.
         std::optional<coll::CclCommunicator::Operation> library = {};
     };
-    /// How the collective is done. All members ask, or none does.
-    enum class Method : std::uint8_t {
-        whole,
-        chunks,        ///< run()
-        hierarchical,  ///< hierarchically (see hierarchical.h); all members pass device memory
-        messages,      ///< one for each part
-        library        ///< run_library()
-    };
-    [[nodiscard]] Method agreed(const Alternatives& means);
+    /// Says what this member passes, and what it could do.
+    void propose(Agreement& agreement, const Alternatives& means);
+    /// Of one member's part, and of this member's larger buffer.
+    [[nodiscard]] std::int64_t bytes() const noexcept { return _count * _element_bytes; }
+    [[nodiscard]] std::int64_t moved_bytes() const noexcept { return bytes() * std::max(_from.rows, _to.rows); }
 
     /// What the MPI gets for one chunk.
     struct Chunk {
@@ -79,8 +71,6 @@ class Pipelined {
     /// Calls `native`, which returns an MPI error code, for each chunk in order. Throws Error when this member's copies
     /// failed. It does so after the member has taken part in all chunks, since the others wait for it.
     [[nodiscard]] int run(const std::function<int(const Chunk&)>& native);
-    /// Throws Error.
-    void run_library();
 
   private:
     struct Side {
@@ -96,8 +86,7 @@ class Pipelined {
     };
 
     void look_at(Side& side, const void* buffer, std::int64_t rows);
-    [[nodiscard]] coll::Occasion occasion(const Alternatives& means) const;
-    [[nodiscard]] bool begin_library(const Alternatives& means);
+    [[nodiscard]] int device_for_library(std::uint32_t code) const;
     [[nodiscard]] InFlight load(std::int64_t first);
     void store(InFlight& piece);
     void finish(InFlight& piece) noexcept;
@@ -108,9 +97,6 @@ class Pipelined {
     const std::int64_t _count;
     const MPI_Datatype _type;
     const std::int64_t _blocks;
-    PipelineProposals* _proposals = nullptr;
-    InterNodeCcl* _inter_node_ccl = nullptr;  ///< set once begin() has succeeded
-    std::optional<coll::CclCommunicator::Operation> _operation;
     std::int64_t _element_bytes = 0;
     std::int64_t _lead = 0;  ///< bytes between an element's address and its data
     std::int64_t _chunk_elements = 0;

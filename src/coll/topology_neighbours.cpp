@@ -1,5 +1,10 @@
 #include "coll/topology_neighbours.h"
 
+#include <algorithm>
+#include <array>
+
+#include "call/layer.h"
+
 namespace awaken::AWAKEN_ABI {
 
 namespace {
@@ -107,9 +112,20 @@ TopologyNeighbours::TopologyNeighbours(const Native& native, const MPI_Comm comm
     for (std::size_t place = 0; place < sources; ++place) {
         _sources.push_back({heard[place].rank, heard[place].edge});
     }
-    const int usable = told && willing && _comm.handle() != MPI_COMM_NULL && ranks.size() < kLeastTagBound ? 1 : 0;
-    int all_usable = 0;
-    _usable = native.Allreduce(&usable, &all_usable, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && all_usable != 0;
+    const bool usable = told && willing && _comm.handle() != MPI_COMM_NULL && ranks.size() < kLeastTagBound;
+    // The least of all members' values; the greatest number of edges is the least negative one.
+    const std::array<int, 3> mine{usable ? 1 : 0, layer().tracks_operations ? 1 : 0, -static_cast<int>(ranks.size())};
+    std::array<int, 3> least{};
+    if (native.Allreduce(mine.data(), least.data(), 3, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS) {
+        _usable = least[0] != 0;
+        _all_can_track = least[1] != 0;
+        _tags = std::max(1, -least[2]);
+    }
+}
+
+std::optional<int> TopologyNeighbours::next_persistent_tags() {
+    const std::int64_t first = ++_persistent * _tags;
+    return first + _tags <= greatest_tag() ? std::optional(static_cast<int>(first)) : std::nullopt;
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -2,6 +2,8 @@
 // like any other (see messages.h).
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "coll/messages.h"
@@ -20,6 +22,11 @@ class TopologyNeighbours {
 
     /// The same on all members.
     [[nodiscard]] bool usable() const noexcept { return _usable; }
+    /// Whether all members complete nonblocking operations of the layer.
+    [[nodiscard]] bool all_can_track() const noexcept { return _all_can_track; }
+    /// What is to be added to the tags of the next persistent collective. All members initialise these in the same
+    /// order. Nothing, on all members: there are no such tags left.
+    [[nodiscard]] std::optional<int> next_persistent_tags();
     /// The communicator for the messages.
     [[nodiscard]] MPI_Comm comm() const noexcept { return _comm.handle(); }
     /// By place in the send buffer and in the receive buffer. All receives are begun first, in the order of the places,
@@ -32,7 +39,9 @@ class TopologyNeighbours {
 
   private:
     OwnCommunicator _comm;
-    bool _usable = false;
+    bool _usable = false, _all_can_track = false;
+    std::int64_t _tags = 0;        ///< that a collective needs, on the member that needs most
+    std::int64_t _persistent = 0;  ///< collectives so far
     std::vector<MessageEnd> _destinations, _sources;
 };
 

@@ -30,6 +30,7 @@ void started(const bool world_model) {
     } else if (!owner.observed && (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
         // No GPU can appear here: the program gets its MPI back, and each call costs one jump.
         loader::pass_everything_through(owner.binding);
+        owner.tracks_operations = false;
         if (owner.node_peers.has_network()) {
             serve_what_needs_all();
         }

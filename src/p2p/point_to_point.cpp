@@ -105,13 +105,7 @@ int start_send(const Posted& posted, const int destination, const int tag, const
 
 /// True when the MPI is sure to refuse this send. It may also refuse others.
 bool will_be_refused(const Posted& sent, const int destination, const int tag, const MPI_Comm comm) {
-    static const int largest_tag = [] {
-        const int* value = nullptr;
-        int known = 0;
-        layer().real.Comm_get_attr(MPI_COMM_SELF, MPI_TAG_UB, static_cast<void*>(&value), &known);
-        return known != 0 ? *value : std::numeric_limits<int>::max();
-    }();
-    if (sent.count < 0 || sent.type == MPI_DATATYPE_NULL || tag < 0 || tag > largest_tag) {
+    if (sent.count < 0 || sent.type == MPI_DATATYPE_NULL || tag < 0 || tag > greatest_tag()) {
         return true;
     }
     return comm != MPI_COMM_NULL && destination != MPI_PROC_NULL && !layer().node_peers.has_rank(comm, destination);

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import child_jobs
 import harness
 import pytest
 
@@ -654,3 +655,28 @@ def test_an_old_python_is_told_or_replaced(tmp_path: Path) -> None:
         text = (package / file).read_text()
         ast.parse(text, feature_version=(3, 7))
         assert "from __future__" not in text, "3.6 does not know annotations"
+
+
+@pytest.mark.parametrize(
+    ("emulate", "names"),
+    [
+        ("cuda:1", ("cuda", "cudart", "nvrtc", "cublas", "nccl", "nvidia-ml")),
+        ("hip:1", ("amdhip64", "hiprtc", "hipblas", "rccl", "rocm_smi64", "hsa-runtime64")),
+    ],
+)
+def test_emulated_libraries_are_found_by_their_plain_names(emulate: str, names: Sequence[str], tmp_path: Path) -> None:
+    """As programs open them that leave the version to the system: the emulated ones come first."""
+    folder = harness.build_dir() / "lib" / "awaken" / "emulator"
+    if not folder.is_dir():
+        pytest.skip("this build has no emulated GPU driver")
+    script = (
+        "import ctypes, sys\nfor name in sys.argv[1:]:\n    ctypes.CDLL(name)\nprint(open('/proc/self/maps').read())\n"
+    )
+    files = [f"lib{name}.so" for name in names]
+    result = child_jobs.awaken(
+        ["exec", "--emulate", emulate, "--", sys.executable, "-c", script, *files],
+        child_jobs.environment(None, tmp_path),
+    )
+    assert result.status == 0, result
+    for file in files:
+        assert f"{folder}/{file}." in result.out, file

@@ -248,9 +248,37 @@ def test_kinds_of_links(emulate: str, links: str, expected: tuple[str, int, int]
     assert {(link["type"], link["links"], link["hops"]) for link in report["links"]} == {expected}
 
 
-def test_a_link_that_the_emulator_does_not_know(tmp_path: Path) -> None:
-    result, _ = run_topo("cuda:2", tmp_path, AWAKEN_EMULATE_LINKS="xgmi:4")
-    assert result.status == 2 and "AWAKEN_EMULATE_LINKS=xgmi:4" in result.err, result
+@pytest.mark.parametrize(
+    ("emulate", "link", "without"),
+    [("cuda:4", "NVLink", ("PCIe", None, None)), ("hip:4", "XGMI", ("PCIe", None, 2))],
+)
+def test_links_of_each_pair(emulate: str, link: str, without: tuple[str, None, int | None], tmp_path: Path) -> None:
+    matrix = ((0, 4, 2, 0), (4, 0, 0, 1), (2, 0, 0, 3), (0, 1, 3, 0))
+    text = "matrix:" + "/".join(",".join(map(str, row)) for row in matrix)
+    result, report = run_topo(emulate, tmp_path, "--no-measure", AWAKEN_EMULATE_LINKS=text)
+    assert result.status == 0, result
+    assert len(report["links"]) == 12
+    for found in report["links"]:
+        count = matrix[found["gpu"]][found["peer"]]
+        expected = (link, count, 1) if count else without
+        assert (found["type"], found["links"], found["hops"]) == expected, found
+
+
+@pytest.mark.parametrize(
+    ("links", "why"),
+    [
+        ("xgmi:4", " is not understood: use pcie, nvlink:N, nvswitch:N with N from 1 to 64, or matrix:ROW/ROW/..."),
+        ("matrix:0,1", ": it has 1 rows: write one for each of the 2 devices"),
+        ("matrix:0,1/1,0,0", ": row 1 has 3 numbers: write one for each of the 2 devices"),
+        ("matrix:0,1/65,0", ': row 1 has "65": write a number of links from 0 (PCIe) to 64'),
+        ("matrix:0,/1,0", ': row 0 has "": write a number of links from 0 (PCIe) to 64'),
+        ("matrix:0,1/1,2", ": device 1 has links with itself: write 0 there"),
+        ("matrix:0,3/1,0", ": devices 0 and 1 have 3 links one way and 1 the other: write the same number twice"),
+    ],
+)
+def test_links_that_the_emulator_does_not_know(links: str, why: str, tmp_path: Path) -> None:
+    result, _ = run_topo("cuda:2", tmp_path, AWAKEN_EMULATE_LINKS=links)
+    assert result.status == 2 and f"AWAKEN_EMULATE_LINKS={links}{why}" in " ".join(result.err.split()), result
 
 
 def write(file: Path, text: str) -> None:

@@ -802,7 +802,7 @@ void again_and_again(Run& run) {
     run.note("copies of the attribute", copies);
 }
 
-/// Parts that vary, often and large enough that between nodes the ranks take their votes about them.
+/// Parts that vary, often and large enough that between nodes the ranks propose how to do them.
 void varying_again_and_again(Run& run) {
     Types kept;
     kept.list.push_back(strided(3, MPI_INT));
@@ -859,6 +859,73 @@ void varying_again_and_again(Run& run) {
                          sent_types.data(), run.output<int>(static_cast<std::size_t>(in_end)), taken_counts.data(),
                          taken_at.data(), taken_types.data(), run.comm));
     }
+}
+
+/// Nonblocking exchanges, several at a time, with barriers in which the ranks agree on how such are done; then, as
+/// agreed on, persistent ones that are started in another order on each rank.
+void exchanges_under_way(Run& run, MPI_Comm comm, int partners) {
+    int rank = 0;
+    MPI_Comm_rank(comm, &rank);
+    const auto many = static_cast<std::size_t>(partners);
+    for (int round = 0; round < 5; ++round) {
+        const int count = round == 3 ? 1 : 500 + 200 * round;
+        const auto length = static_cast<std::size_t>(count);
+        const Blocks blocks(partners, count, 0);
+        const int* counts = blocks.counts.data();
+        const int* at = blocks.displacements.data();
+        // All ranks send parts of one size, so that each gets from all the same.
+        const std::vector<int> alike(many, count);
+        std::vector<int> places(many);
+        for (std::size_t partner = 0; partner < many; ++partner) {
+            places[partner] = static_cast<int>(partner) * (count + 2);
+        }
+        OK(MPI_Barrier(comm));
+        std::array<MPI_Request, 6> requests{};
+        int* out = run.values<int>((length + 2) * many);
+        OK(MPI_Ialltoall(out, count, MPI_INT, run.output<int>(length * many), count, MPI_INT, comm, &requests[0]));
+        OK(MPI_Iallgather(out, count, MPI_INT, run.output<int>(length * many), count, MPI_INT, comm, &requests[1]));
+        OK(MPI_Ialltoallv(out, alike.data(), places.data(), MPI_INT, run.output<int>((length + 2) * many), alike.data(),
+                          places.data(), MPI_INT, comm, &requests[2]));
+        OK(MPI_Iallgatherv(out, count, MPI_INT, run.output<int>((length + 2) * many), alike.data(), places.data(),
+                           MPI_INT, comm, &requests[3]));
+        requests[4] = requests[5] = MPI_REQUEST_NULL;
+        if (comm == run.comm) {
+            const int root = round % partners;
+            const bool is_root = rank == root;
+            const int mine = counts[rank];
+            OK(MPI_Igatherv(is_root ? MPI_IN_PLACE : static_cast<void*>(out), mine, MPI_INT,
+                            run.output<int>(blocks.total), counts, at, MPI_INT, root, comm, &requests[4]));
+            OK(MPI_Iscatter(out, count, MPI_INT, is_root ? MPI_IN_PLACE : static_cast<void*>(run.output<int>(length)),
+                            count, MPI_INT, root, comm, &requests[5]));
+        }
+        OK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+    }
+#if RANKS_HAVE_MPI4
+    if (comm != run.comm) {
+        return;  // Open MPI has no persistent collectives on intercommunicators
+    }
+    constexpr int kCount = 900, kStarts = 3;
+    int* out = run.values<int>(kCount * many);
+    std::array<MPI_Request, 4> requests{};
+    OK(MPI_Alltoall_init(out, kCount, MPI_INT, run.output<int>(kCount * many), kCount, MPI_INT, comm, MPI_INFO_NULL,
+                         &requests[0]));
+    OK(MPI_Allgather_init(out, kCount, MPI_INT, run.output<int>(kCount * many), kCount, MPI_INT, comm, MPI_INFO_NULL,
+                          &requests[1]));
+    OK(MPI_Gather_init(out, kCount, MPI_INT, run.output<int>(kCount * many), kCount, MPI_INT, 0, comm, MPI_INFO_NULL,
+                       &requests[2]));
+    OK(MPI_Alltoall_init(out, kCount, MPI_INT, run.output<int>(kCount * many), kCount, MPI_INT, comm, MPI_INFO_NULL,
+                         &requests[3]));
+    for (int start = 0; start < kStarts; ++start) {
+        for (std::size_t each = 0; each < requests.size(); ++each) {
+            const auto turn = each + static_cast<std::size_t>(rank + start);
+            OK(MPI_Start(&requests[turn % requests.size()]));
+        }
+        OK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+    }
+    for (MPI_Request& request : requests) {
+        OK(MPI_Request_free(&request));
+    }
+#endif
 }
 
 /// What everybody passes wrongly is an error of the MPI's, and nothing is left over from it.
@@ -1193,6 +1260,11 @@ class Intercommunicator {
   private:
     MPI_Comm _local = MPI_COMM_NULL;
 };
+
+void exchanges_under_way_between(Run& run) {
+    const Intercommunicator inter(run);
+    exchanges_under_way(run, inter.comm, inter.remote_size);
+}
 
 void intercommunicators(Run& run, Form form) {
     const Intercommunicator inter(run);
@@ -1614,6 +1686,8 @@ int main(int argc, char** argv) {
         }
         suite.add("again_and_again", again_and_again);
         suite.add("varying_again_and_again", varying_again_and_again);
+        suite.add("exchanges_under_way", [](Run& run) { exchanges_under_way(run, run.comm, run.size); });
+        suite.add("exchanges_under_way_between", exchanges_under_way_between);
         suite.add("no_such_root", no_such_root);
         suite.add("nothing_said_in_two_ways", nothing_said_in_two_ways);
         suite.add("waits_keep_all_going", waits_keep_all_going, 3);

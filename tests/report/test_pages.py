@@ -18,6 +18,7 @@ import harness
 import logs
 import pytest
 from awaken import findings, html_page, markdown_page, units
+from awaken import report as report_command
 from awaken.report import from_files
 from awaken.report_data import Report
 from hypothesis import HealthCheck, given, settings
@@ -120,6 +121,21 @@ def test_every_chart_is_well_formed_and_within_its_frame(report: Report) -> None
             for name in ("y", "y1", "y2", "cy"):
                 if name in element.attrib:
                     assert -1 <= float(element.attrib[name]) <= height + 1, source
+
+
+def test_markdown_shows_its_pictures_as_files(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    words = [str(path) for path in results(tmp_path / "in")]
+    page = tmp_path / "page.md"
+    assert report_command.run([*words, "-o", str(page), "--pictures", str(tmp_path / "some pictures")]) == 0
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", page.read_text())
+    assert "some%20pictures/latency-2-ranks.svg" in shown and "some%20pictures/latency-2-ranks-relative.svg" in shown
+    assert sorted(f"some%20pictures/{path.name}" for path in (tmp_path / "some pictures").iterdir()) == sorted(shown)
+    for picture in (tmp_path / "some pictures").iterdir():
+        chart = ElementTree.fromstring(picture.read_text())
+        assert chart.tag == "{http://www.w3.org/2000/svg}svg" and chart.attrib["width"], picture
+        assert "var(" not in picture.read_text(), "a file has no style sheet but its own"
+    assert report_command.run([*words, "-o", str(tmp_path / "page.html"), "--pictures", str(tmp_path)]) == 2
 
 
 def test_the_head_answers_the_four_questions(report: Report) -> None:

@@ -53,8 +53,8 @@ TEST(Selection, AlgorithmsAreForOneNodeOrForSeveral) {
         for (const std::uint64_t bytes : {8ULL, 1ULL << 30}) {
             const Occasion wide = occasion(static_cast<Kind>(kind), 8, bytes, 2);
             EXPECT_EQ(table.choose(wide), Algorithm::ccl);
-            const bool has_levels =
-                wide.kind == Kind::allreduce || wide.kind == Kind::reduce || wide.kind == Kind::broadcast;
+            const bool has_levels = wide.kind == Kind::allreduce || wide.kind == Kind::reduce ||
+                                    (wide.kind == Kind::broadcast && bytes > 8);
             const bool in_parts = wide.kind == Kind::gather || wide.kind == Kind::scatter ||
                                   wide.kind == Kind::allgather || wide.kind == Kind::alltoall;
             EXPECT_EQ(table.choose(wide, Algorithm::ccl), has_levels ? Algorithm::hierarchical
@@ -104,6 +104,15 @@ TEST(Selection, ItsTextReadsBackAsItself) {
     for (std::size_t i = 0; i < table.rows().size(); ++i) {
         EXPECT_EQ(again.rows()[i], table.rows()[i]);
     }
+}
+
+TEST(Selection, EachBuiltInRowSaysWhatSetIt) {
+    for (const SelectionRow& row : Selection().rows()) {
+        EXPECT_FALSE(row.measured.empty());
+    }
+    const std::string text = Selection("reduce : two-shot", "x").text();
+    EXPECT_EQ(text.substr(0, text.find('\n')), "reduce : two-shot");
+    EXPECT_NE(text.find("# not measured"), std::string::npos);
 }
 
 TEST(Selection, EqualTablesHaveEqualHashes) {

@@ -206,8 +206,20 @@ TEST(EmulatorDocumentation, ListsEachCallThatIsExportedAndNoOther) {
     };
     std::set<std::string> exported;
     for (const auto& entry : std::filesystem::directory_iterator(AWAKEN_EMULATOR_SOURCES)) {
-        if (entry.path().extension() == ".cpp") {
-            exported.merge(matches(text_of(entry.path()), "AWAKEN_EXPORT [A-Za-z_ *]+[ *]([A-Za-z0-9_]+)\\("));
+        if (entry.path().extension() != ".cpp") {
+            continue;
+        }
+        const std::string text = text_of(entry.path());
+        exported.merge(matches(text, "AWAKEN_EXPORT [A-Za-z_ *]+[ *]([A-Za-z0-9_]+)\\("));
+        // What it shares with others, under names that begin as its own do.
+        for (const std::string& prefix : matches(text, "#define AWAKEN_CALL\\(name\\) ([a-z]+)##name")) {
+            for (const std::string& header : matches(text, "#include \"(calls/[a-z]+_calls\\.h)\"")) {
+                const std::string shared = text_of(std::filesystem::path(AWAKEN_EMULATOR_SOURCES) / header);
+                for (const std::string& name :
+                     matches(shared, "AWAKEN_EXPORT [A-Za-z_ *]+[ *]AWAKEN_CALL\\(([A-Za-z0-9_]+)\\)")) {
+                    exported.insert(prefix + name);
+                }
+            }
         }
     }
     const std::string page = text_of(AWAKEN_EMULATOR_TABLE);
@@ -233,7 +245,8 @@ TEST(EmulatorLibraries, HaveTheirNewestVersionUnderThePlainName) {
                                         {"libhiprtc.so", ".7"},
                                         {"libhipblas.so", ".3"},
                                         {"librccl.so", ".1"},
-                                        {"librocm_smi64.so", ".1"}}) {
+                                        {"librocm_smi64.so", ".1"},
+                                        {"libhsa-runtime64.so", ".1"}}) {
         const std::string path = std::string(AWAKEN_EMULATOR_DIRECTORY "/") + plain;
         void* const by_plain_name = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
         EXPECT_NE(by_plain_name, nullptr) << dlerror();
@@ -293,8 +306,10 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_TRUE(configuration.faults.host_access);
 
     const std::vector<std::pair<const char*, const char*>> wrong{
-        {"AWAKEN_TEST_FAULTS", "copy-error=0"}, {"AWAKEN_TEST_FAULTS", "ccl-init=-1"}, {"AWAKEN_TEST_FAULTS", "oom=3"},
-        {"AWAKEN_EMULATE_MEMORY", "1M"},        {"AWAKEN_TEST_DELAY_US", "soon"},      {"AWAKEN_TEST_BUSY", "fail"},
+        {"AWAKEN_TEST_FAULTS", "copy-error=0"}, {"AWAKEN_TEST_FAULTS", "ccl-init=-1"},
+        {"AWAKEN_TEST_FAULTS", "oom=3"},        {"AWAKEN_EMULATE_MEMORY", "1M"},
+        {"AWAKEN_TEST_DELAY_US", "soon"},       {"AWAKEN_TEST_BUSY", "fail"},
+        {"AWAKEN_EMULATE_LINKS", "nvlink:2"},   {"AWAKEN_EMULATE_LINKS", "matrix:0,1/1,0"},
         {"AWAKEN_EMULATE", "rocm:2"},           {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {
         const char* const given = getenv(name);

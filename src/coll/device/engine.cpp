@@ -21,8 +21,9 @@ namespace {
 
 constexpr unsigned kMostThreads = 512;
 constexpr unsigned kWarp = 32;
-/// Bytes that a thread has under way at a time.
-constexpr std::uint64_t kBytesPerThread = 32;
+/// Bytes of a thread, up to the size at which blocks are full: one vector, so that a small collective waits once for
+/// the memory of another GPU.
+constexpr std::uint64_t kBytesPerThread = 16;
 /// Collectives of different communicators overlap up to this number.
 constexpr unsigned kStreams = 4;
 constexpr std::uint32_t kCounters = 1024;

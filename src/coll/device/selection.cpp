@@ -17,51 +17,71 @@ namespace {
 constexpr std::uint64_t kKi = 1024;
 constexpr std::uint64_t kMi = 1024 * kKi;
 
-SelectionRow row(const std::optional<Kind> kind, const Algorithm algorithm, const std::uint64_t least_bytes = 0,
-                 const std::uint64_t most_bytes = SelectionRow::kAnyBytes, const int least_ranks = 1,
-                 const int most_ranks = SelectionRow::kAnyRanks) {
+/// A range of a row.
+struct Bytes {
+    std::uint64_t least = 0, most = SelectionRow::kAnyBytes;
+};
+struct Ranks {
+    int least = 1, most = SelectionRow::kAnyRanks;
+};
+
+SelectionRow on_a_node(const std::optional<Kind> kind, const Algorithm algorithm, const std::string_view measured,
+                       const Bytes bytes = {}, const Ranks ranks = {}) {
     SelectionRow made;
     made.kind = kind;
-    made.least_ranks = least_ranks;
-    made.most_ranks = most_ranks;
+    made.least_ranks = ranks.least;
+    made.most_ranks = ranks.most;
     made.most_nodes = 1;
-    made.least_bytes = least_bytes;
-    made.most_bytes = most_bytes;
+    made.least_bytes = bytes.least;
+    made.most_bytes = bytes.most;
     made.algorithm = algorithm;
+    made.measured = measured;
     return made;
 }
 
-SelectionRow across_nodes(const std::optional<Kind> kind, const Algorithm algorithm) {
-    SelectionRow made = row(kind, algorithm);
+SelectionRow across_nodes(const std::optional<Kind> kind, const Algorithm algorithm, const std::string_view measured,
+                          const Bytes bytes = {}) {
+    SelectionRow made = on_a_node(kind, algorithm, measured, bytes);
     made.least_nodes = 2;
     made.most_nodes = SelectionRow::kAnyRanks;
     return made;
 }
 
-/// Allreduce was measured on two and four GPUs of a node (docs/performance.md): up to which size one_shot is faster
-/// than two_shot, and from which size on NCCL is faster. The rows for more ranks, and those of reduce and broadcast,
-/// continue these figures and were not measured. Nothing was measured on several real nodes, least of all hierarchical
-/// collectives with one rank per node, and messages. The library goes from GPU to network card there, so it comes
-/// before what passes through host memory.
+/// Each row says what set it; docs/decisions (0029, 0031, 0036) have the figures. The nodes are pretended ones of one
+/// host, since several real ones were not to be had. The library goes from GPU to network card, so it comes before what
+/// passes through host memory. The rows for more than four ranks continue those for fewer.
 std::vector<SelectionRow> built_in() {
-    constexpr auto kAny = SelectionRow::kAnyBytes;
     return {
-        row(Kind::allreduce, Algorithm::one_shot, 0, kMi, 1, 2),
-        row(Kind::allreduce, Algorithm::one_shot, 0, 128 * kKi, 3, 4),
-        row(Kind::allreduce, Algorithm::one_shot, 0, 32 * kKi, 5),
-        row(Kind::allreduce, Algorithm::ccl, 64 * kMi, kAny, 4),
-        row(Kind::reduce, Algorithm::root_only, 0, 32 * kKi),
-        row(Kind::broadcast, Algorithm::root_only, 0, 32 * kKi),
-        row({}, Algorithm::two_shot),
-        across_nodes({}, Algorithm::ccl),
-        across_nodes(Kind::allreduce, Algorithm::hierarchical),
-        across_nodes(Kind::reduce, Algorithm::hierarchical),
-        across_nodes(Kind::broadcast, Algorithm::hierarchical),
-        across_nodes(Kind::gather, Algorithm::point_to_point),
-        across_nodes(Kind::scatter, Algorithm::point_to_point),
-        across_nodes(Kind::allgather, Algorithm::point_to_point),
-        across_nodes(Kind::alltoall, Algorithm::point_to_point),
-        across_nodes({}, Algorithm::staged),
+        on_a_node(Kind::allreduce, Algorithm::one_shot, "2 H100, of the time of two-shot: 0.97 at 64K, 1.02 at 1M",
+                  {0, kMi}, {1, 2}),
+        on_a_node(Kind::allreduce, Algorithm::one_shot, "4 H200: faster than two-shot up to here, 0.8 to 0.9 of NCCL",
+                  {0, 128 * kKi}, {3, 4}),
+        on_a_node(Kind::allreduce, Algorithm::one_shot, "not measured", {0, 32 * kKi}, {5}),
+        on_a_node(Kind::allreduce, Algorithm::ccl, "4 H200: as fast as two-shot at 64M, more ranks not measured",
+                  {64 * kMi}, {4}),
+        on_a_node(Kind::reduce, Algorithm::root_only, "2 H100, of the time of two-shot: 0.94 to 1.01 up to here",
+                  {0, 128 * kKi}, {1, 2}),
+        on_a_node(Kind::broadcast, Algorithm::root_only, "2 H100, of the time of two-shot: 0.85 to 1.00 up to here",
+                  {0, 128 * kKi}, {1, 2}),
+        on_a_node(Kind::reduce, Algorithm::root_only, "not measured", {0, 32 * kKi}, {3}),
+        on_a_node(Kind::broadcast, Algorithm::root_only, "not measured", {0, 32 * kKi}, {3}),
+        on_a_node({}, Algorithm::two_shot, "2 and 4 H200: 0.4 to 1.0 of NCCL"),
+        across_nodes({}, Algorithm::ccl, "2 H100 as 2 nodes, allreduce: 1/150 of the time in chunks at 64M"),
+        across_nodes(Kind::allreduce, Algorithm::hierarchical,
+                     "4 ranks on 2 H100 as 2 nodes, of the time in chunks: 0.76 at 1M, 0.36 at 64M"),
+        across_nodes(Kind::reduce, Algorithm::hierarchical,
+                     "4 ranks on 2 H100 as 2 nodes, of the time in chunks: 0.69 at 1M, 0.31 at 64M"),
+        across_nodes(Kind::broadcast, Algorithm::hierarchical,
+                     "4 ranks on 2 H100 as 2 nodes, of the time in chunks: 1.54 at 1M, 0.77 at 8M", {4 * kMi}),
+        across_nodes(Kind::gather, Algorithm::point_to_point,
+                     "4 ranks on 1 H100 as 2 nodes, of the time in chunks: 0.56 at 1M, 0.66 at 16M"),
+        across_nodes(Kind::scatter, Algorithm::point_to_point,
+                     "4 ranks on 1 H100 as 2 nodes, varying parts, of the time staged: 0.60 at 1M"),
+        across_nodes(Kind::allgather, Algorithm::point_to_point,
+                     "4 ranks on 1 H100 as 2 nodes, of the time in chunks: 1.04 at 1M, 0.44 at 16M"),
+        across_nodes(Kind::alltoall, Algorithm::point_to_point,
+                     "4 ranks on 1 H100 as 2 nodes, of the time in chunks: 0.60 at 1M, 0.63 at 16M"),
+        across_nodes({}, Algorithm::staged, "the rest, in chunks where it is large and blocking"),
     };
 }
 
@@ -293,6 +313,14 @@ TypeClass type_class_of(const Kind kind, const std::uint32_t code) noexcept {
     }
 }
 
+bool SelectionRow::operator==(const SelectionRow& other) const noexcept {
+    const auto choice = [](const SelectionRow& row) {
+        return std::tie(row.kind, row.types, row.least_ranks, row.most_ranks, row.least_nodes, row.most_nodes,
+                        row.least_bytes, row.most_bytes, row.algorithm);
+    };
+    return choice(*this) == choice(other);
+}
+
 bool SelectionRow::applies_to(const Occasion& occasion) const noexcept {
     return (!kind || *kind == occasion.kind) && (types >> static_cast<unsigned>(occasion.type) & 1U) != 0 &&
            occasion.ranks >= least_ranks && occasion.ranks <= most_ranks && occasion.nodes >= least_nodes &&
@@ -345,7 +373,8 @@ std::string Selection::text() const {
                          SelectionRow::kAnyRanks, number);
         }
         append_range(line, "bytes", row.least_bytes, row.most_bytes, 0, SelectionRow::kAnyBytes, bytes_text);
-        all += line + " : " + to_string(row.algorithm) + "\n";
+        all += line + " : " + to_string(row.algorithm);
+        all += row.measured.empty() ? "\n" : "  # " + std::string(row.measured) + "\n";
     }
     return all;
 }

@@ -50,6 +50,8 @@ struct SelectionRow {
     std::uint64_t least_bytes = 0;
     std::uint64_t most_bytes = kAnyBytes;
     Algorithm algorithm = Algorithm::staged;
+    /// The measurement that set a built-in row, in a few words.
+    std::string_view measured;
 
     [[nodiscard]] bool applies_to(const Occasion& occasion) const noexcept;
 
@@ -57,7 +59,8 @@ struct SelectionRow {
     static constexpr int kAnyRanks = 1 << 30;
     static constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0};
 
-    bool operator==(const SelectionRow&) const = default;
+    /// Whether they choose alike.
+    bool operator==(const SelectionRow& other) const noexcept;
 };
 
 class Selection {

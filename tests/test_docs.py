@@ -1,0 +1,85 @@
+"""The documentation: pages that are made from data are current, links lead somewhere, lines are not too long."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import harness
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDTH = 120
+FOLDERS = ("apps", "bench", "docs", "emulator", "include", "python", "src", "tests", "tools")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`[^`\n]*`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def anchors(page: Path) -> Iterator[str]:
+    """Of its headings, as code forges make them."""
+    seen: dict[str, int] = {}
+    for heading in HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+        seen[anchor] = seen.get(anchor, -1) + 1
+        yield f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = CODE.sub("", FENCE.sub("", page.read_text(encoding="utf-8")))
+    for link in LINK.findall(text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = unquote(link).partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name(page)} links to {link}"
+        if anchor and target.suffix == ".md":
+            assert anchor in set(anchors(target)), f"{name(page)} links to {link}, which has no such heading"
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one.parent == ROOT or "docs" in one.parts], ids=name)
+def test_lines_fit(page: Path) -> None:
+    """All but rows of tables, which Markdown cannot break."""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        assert len(line) <= WIDTH or line.startswith("|"), f"{name(page)}:{number} has {len(line)} columns"
+
+
+def check(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, str(tree / "tools" / "docs.py"), *options]
+    return subprocess.run(words, capture_output=True, text=True, timeout=harness.HANG_S, check=False)
+
+
+def test_pages_are_current_with_the_data() -> None:
+    done = check(ROOT, "--check")
+    assert done.returncode == 0, f"`make docs` makes them anew.\n{done.stdout}{done.stderr}"
+
+
+def test_changed_data_are_noticed_and_made_into_pages(tmp_path: Path) -> None:
+    for folder in ("tools", "python", "docs", "bench/results"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    newest = sorted((tmp_path / "bench" / "results").glob("*/*/latency.json"), key=lambda path: path.parent.name)[-1]
+    text = newest.read_text()
+    assert '"median_us": ' in text
+    newest.write_text(re.sub(r'"median_us": [\d.]+', '"median_us": 4.25', text))
+    noticed = check(tmp_path, "--check")
+    assert noticed.returncode == 1 and "docs/performance.md is not current" in noticed.stdout
+    assert check(tmp_path).returncode == 0
+    assert "4.25 ±" in (tmp_path / "docs" / "performance.md").read_text()
+    assert check(tmp_path, "--check").returncode == 0
+    shutil.rmtree(tmp_path / "bench" / "results")
+    nothing = check(tmp_path, "--check")
+    assert nothing.returncode == 1 and "no measurements" in nothing.stderr
