@@ -7,8 +7,8 @@ A page is one shell session from top to bottom, in a copy of the tree's layout. 
     four blanks    a line whose first word is one of TOOLS
 
 A line that ends with a backslash goes on in the next. Each line of output must be among those that the command printed,
-whatever its numbers, blanks and folders are; `...` stands for lines that may differ. A command must succeed. A comment
-before a block changes that:
+whatever its numbers, blanks, folders and host are; `...` stands for lines that may differ. A command must succeed. A
+comment before a block changes that:
 
     <!-- fails -->               each command of the block must fail
     <!-- needs: gfortran -->     the block runs where these programs are in PATH
@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -117,7 +118,9 @@ def reason_not_to_run(command: Command) -> str:
 
 
 def plain(line: str) -> str:
-    """The line without what may differ from run to run: numbers with their units, folders, the width of columns."""
+    """The line without what may differ from run to run: numbers with their units, folders, the machine's name (pages
+    say `host`), the width of columns."""
+    line = re.sub(rf"(?<![\w.-]){re.escape(socket.gethostname())}(?![\w-])", "host", line)
     line = re.sub(r"(?<![\w.])(?:\.\.\.)?(?:/[\w.+-]+)+/", ".../", line)
     line = re.sub(r"(?<!\w)[-+]?\d[\d.]*(?:e[-+]?\d+)?(?: ?(?:ns|us|ms|s|B|KiB|MiB|GiB))?\b", "#", line)
     line = re.sub(r"(?<=\s)0x[0-9a-f]+|[0-9a-f]{16}", "#", line)
@@ -315,6 +318,7 @@ def test_lines_that_count_as_the_same() -> None:
     )
     assert not missing_lines(["MPI_Recv direct <= 8 KiB 7 9.1 us 0.5", "...", "ABI MPICH (.../libmpi.so.12)"], printed)
     assert missing_lines(["MPI_Recv staged <= 4 MiB 1 3.87 ms 1.084"], printed)
+    assert not missing_lines(["the GPU host 0000:10:00.0"], f"the GPU {socket.gethostname()} 0000:12:00.0")
     assert missing_lines(["PASS reduce: 4 GPUs", "PASS"], printed) == ["PASS reduce: 4 GPUs", "PASS"]
 
 
