@@ -63,11 +63,11 @@ int error_in(const MessageList& list, const MPI_Comm comm) {
 }
 
 template <class Parts>
-std::vector<Leg> legs_of(const std::vector<MessageEnd>& ends, const Parts& parts, const int first_tag) {
+std::vector<Leg> legs_of(const std::vector<MessageEnd>& ends, const Parts& parts) {
     std::vector<Leg> legs;
     legs.reserve(ends.size());
     for (std::size_t place = 0; place < ends.size(); ++place) {
-        legs.push_back({{ends[place].rank, ends[place].tag + first_tag}, parts(place)});
+        legs.push_back({ends[place], parts(place)});
     }
     return legs;
 }
@@ -96,17 +96,24 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& 
     if (edges == nullptr) {
         return std::nullopt;
     }
-    const std::optional<int> first_tag = kPersistent ? edges->next_persistent_tags() : 0;
-    if (!first_tag) {
-        return std::nullopt;
-    }
-    const MessageList list{legs_of(edges->sources(), received, *first_tag),
-                           legs_of(edges->destinations(), sent, *first_tag)};
+    MessageList list{legs_of(edges->sources(), received), legs_of(edges->destinations(), sent)};
     // Checked before the first message: messages that were sent meet the neighbours' receives, and a program that goes
     // on after the error would find the edges out of step.
     if (const int error = error_in(list, edges->comm()); error != MPI_SUCCESS) {
         layer().real.Comm_call_errhandler(comm, error);  // the edges' communicator only returns the error
         return error;
+    }
+    if constexpr (kPersistent) {
+        // A refused call takes no tags, since the other members know nothing of it.
+        const std::optional<int> first_tag = edges->next_persistent_tags();
+        if (!first_tag) {
+            return std::nullopt;
+        }
+        for (std::vector<Leg>* const legs : {&list.receives, &list.sends}) {
+            for (Leg& leg : *legs) {
+                leg.end.tag += *first_tag;
+            }
+        }
     }
     return do_messages(call, {edges->comm(), comm}, list, tail...);
 }

@@ -1150,13 +1150,11 @@ void wrong_edges(Run& run, Form form) {
     };
     const int which = run.size - 1;
     try_each(run, form, which, table, right, short_of_none.data(), one_missing.data());
-    if (form == Form::blocking) {  // the others may pass staging buffers, with types of their own
-        const Refusing& alltoallw = table.back();
-        Given wrong = right;
-        wrong.send.types = one_new.data();
-        refusals_of(run, form, which)(MPI_ERR_TYPE, "neighbor_alltoallw of an uncommitted type",
-                                      alltoallw.function(wrong), alltoallw.function(right));
-    }
+    const Refusing& alltoallw = table.back();
+    Given wrong = right;
+    wrong.send.types = one_new.data();
+    refusals_of(run, form, which)(MPI_ERR_TYPE, "neighbor_alltoallw of an uncommitted type", alltoallw.function(wrong),
+                                  alltoallw.function(right));
     OK(MPI_Type_free(&uncommitted));
     OK(MPI_Comm_free(&right.comm));
 }
