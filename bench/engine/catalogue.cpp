@@ -91,7 +91,7 @@ constexpr Traits kAgainUnsized{.persistent = true, .sized = false};
 constexpr Family kNbc = Family::nonblocking_collective;
 constexpr Family kPersistent = Family::persistent_collective;
 
-// In the order of OMB's folders.
+// In the order of OMB's folders. The build reads the names here too (runner/osu_scripts.cmake).
 constexpr std::array kCatalogue{
     between_ranks("latency", "Latency Test", Family::latency, kLatency, 2, "half a round trip between two ranks"),
     between_ranks("bw", "Bandwidth Test", Family::bandwidth, kBandwidth, 2, "bandwidth one way between two ranks"),

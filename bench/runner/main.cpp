@@ -33,7 +33,6 @@ void print_version(const CommandLine& command_line) {
     }
 }
 
-/// Read by the build too, for the names of the osu_ scripts: the name is the first word of each line.
 void print_list() {
     std::size_t width = 0;
     for (const TestInfo& test : catalogue()) {

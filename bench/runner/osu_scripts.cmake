@@ -1,17 +1,17 @@
-# Writes DIRECTORY/osu_NAME for every test that RUNNER lists, and removes those of tests that no longer exist.
-execute_process(COMMAND "${RUNNER}" --list OUTPUT_VARIABLE list OUTPUT_STRIP_TRAILING_WHITESPACE
-                COMMAND_ERROR_IS_FATAL ANY)
+# Writes DIRECTORY/osu_NAME for every test in CATALOGUE, the source of the list of tests, and removes those of tests that
+# no longer exist. The source and not the runner is read: a build for another machine cannot run it.
+file(READ "${CATALOGUE}" source)
+string(REGEX MATCHALL "\n    (between_ranks|through_a_window|among_all|TestInfo[{])[(]?\"[a-z_]+\"" tests "${source}")
+if(NOT tests)
+    message(FATAL_ERROR "${CATALOGUE} has no test that this script can read: "
+                        "keep its entries in one form, or change the expression here")
+endif()
 file(GLOB old_scripts "${DIRECTORY}/osu_*")
 if(old_scripts)
     file(REMOVE ${old_scripts})
 endif()
-string(REPLACE ";" "," list "${list}")
-string(REPLACE "\n" ";" lines "${list}")
-foreach(line IN LISTS lines)
-    string(REGEX MATCH "^[a-z_]+" name "${line}")
-    if(NOT name)
-        continue()
-    endif()
+foreach(test IN LISTS tests)
+    string(REGEX REPLACE ".*\"(.*)\"" "\\1" name "${test}")
     set(script "${DIRECTORY}/osu_${name}")
     # ${self%/*} is the folder without starting another process; run as `sh osu_...` there is no folder in $0.
     file(WRITE "${script}" "#!/bin/sh
