@@ -90,6 +90,8 @@ class Series:
     description: str = ""
     unavailable: str = ""
     """Why there are no points."""
+    pair: tuple[int, int] | None = None
+    """The GPUs of rank 0 and rank 1, where a run of two ranks is told to be theirs."""
 
     @property
     def failed(self) -> bool:

@@ -33,6 +33,11 @@ def osu(version: str, rows: Rows, *, title: str = "Latency", bandwidth: bool = F
     return "\n".join(lines) + "\n"
 
 
+def shell(commands: Sequence[tuple[str, str]]) -> str:
+    """A transcript: what was typed, and what that printed."""
+    return "".join(f"user@node:~/omb> {typed}\n{printed.lstrip()}" for typed, printed in commands)
+
+
 def osu_one_sided(
     version: str,
     rows: Rows,
