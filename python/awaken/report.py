@@ -317,8 +317,12 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
         )
     commands = suite.native_commands(Path(program)) | frozenset(COMMANDS)
     ranks = options.ranks or max(2, named or 0)
-    plan = suite.Plan(Path(program), launcher, options.emulate, options.full, ranks, apps, commands)
-    steps = suite.steps(plan)
+    nodes = jobs.find_allocation(os.environ).nodes
+    plan = suite.Plan(Path(program), launcher, options.emulate, options.full, ranks, apps, nodes, commands)
+    try:
+        steps = suite.steps(plan)
+    except jobs.NoLauncher as error:
+        raise Misuse(str(error)) from error
     if options.only:
         wanted = options.only.split(",")
         unknown = [name for name in wanted if name not in {step.name for step in steps}]

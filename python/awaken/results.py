@@ -51,6 +51,12 @@ POINT_TO_POINT = frozenset(
 """Tests of two ranks, whatever else the job started."""
 
 
+BETWEEN_NODES = "_between_nodes"
+"""Behind the name of a test of two ranks whose ranks were on two nodes."""
+PRETENDED_NODES = "nodes pretended"
+"""Mode of such a test on one node (AWAKEN_TEST_NODES)."""
+
+
 @dataclass(frozen=True)
 class Point:
     """One message size of a series."""

@@ -708,6 +708,23 @@ def test_bench_bandwidths_go_by_the_median(tmp_path: Path) -> None:
     assert point.low is not None and point.high is not None and point.low < point.value < point.high
 
 
+@pytest.mark.parametrize(
+    ("manifest", "test", "expected", "mode"),
+    [
+        ({"rank_1": "node1: rank 1 on GPU 1"}, "latency", "latency", "waited"),
+        ({"rank_1": "node2: rank 1 on GPU 0"}, "latency", "latency_between_nodes", "waited"),
+        ({"rank_1": "node2: rank 1 on GPU 0"}, "allreduce", "allreduce", "waited"),
+        ({"environment.AWAKEN_TEST_NODES": "2"}, "bw", "bw_between_nodes", "waited, nodes pretended"),
+    ],
+)
+def test_bench_between_nodes_is_another_test(
+    tmp_path: Path, manifest: dict[str, str], test: str, expected: str, mode: str
+) -> None:
+    found = logs.bench(test, [logs.contender("awaken", [logs.measurement(8, 5.0)])], manifest=manifest)
+    (series,) = read_text(tmp_path, json.dumps(found)).series
+    assert (series.test, series.mode) == (expected, mode)
+
+
 def test_bench_says_why_a_contender_is_missing(tmp_path: Path) -> None:
     value = logs.bench("latency", [logs.contender("xccl", [], unavailable="there is no libnccl.so.2")])
     (series,) = read_text(tmp_path, json.dumps(value), "a.json").series
