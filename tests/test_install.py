@@ -121,7 +121,9 @@ def test_the_wrapper_that_binds_ranks_is_there(prefix: Path) -> None:
     assert command(wrapper, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", environment=environment) == "1\n"
 
 
-@pytest.mark.parametrize("place", ["pt2pt/osu_bw", "collective/osu_allreduce", "one-sided/osu_put_bw", "startup/osu_init"])
+@pytest.mark.parametrize(
+    "place", ["pt2pt/osu_bw", "collective/osu_allreduce", "one-sided/osu_put_bw", "startup/osu_init"]
+)
 def test_osu_programs_lie_where_omb_has_them(prefix: Path, tmp_path: Path, place: str) -> None:
     tree = prefix / "libexec" / "osu-micro-benchmarks" / "mpi"
     there = [path.name for path in tree.glob("*/osu_*")]

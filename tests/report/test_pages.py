@@ -151,7 +151,7 @@ def test_the_head_answers_the_four_questions(report: Report) -> None:
 
 
 def test_files_that_are_labelled_by_two_gpus_make_a_matrix(tmp_path: Path) -> None:
-    words = []
+    words: list[str] = []
     for label, rate in (("0-1", 142000.0), ("gpu0-gpu6", 76000.0), ("other", 1000.0)):
         log = tmp_path / f"run{len(words)}.log"
         log.write_text(logs.osu("7.4", [(1 << 24, rate)], title="Bandwidth", bandwidth=True))
