@@ -57,6 +57,15 @@ def test_lines_fit(page: Path) -> None:
         assert len(line) <= WIDTH or line.startswith("|"), f"{name(page)}:{number} has {len(line)} columns"
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial/3-device-pointers.md"])
+def test_the_first_program_is_shown_as_it_is(page: str) -> None:
+    blocks = re.findall(r"^```cpp$\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    (shown,) = (block for block in blocks if "d_number" in block)
+    program = [line.strip() for line in (ROOT / "apps" / "examples" / "first.cpp").read_text().splitlines()]
+    assert len(program) <= 20
+    assert set(shown.splitlines()) <= set(program)
+
+
 def check(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, str(tree / "tools" / "docs.py"), *options]
     return subprocess.run(words, capture_output=True, text=True, timeout=harness.HANG_S, check=False)

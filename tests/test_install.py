@@ -121,6 +121,24 @@ def test_the_wrapper_that_binds_ranks_is_there(prefix: Path) -> None:
     assert command(wrapper, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", environment=environment) == "1\n"
 
 
+@pytest.mark.parametrize(
+    "place", ["pt2pt/osu_bw", "collective/osu_allreduce", "one-sided/osu_put_bw", "startup/osu_init"]
+)
+def test_osu_programs_lie_where_omb_has_them(prefix: Path, tmp_path: Path, place: str) -> None:
+    tree = prefix / "libexec" / "osu-micro-benchmarks" / "mpi"
+    there = [path.name for path in tree.glob("*/osu_*")]
+    assert sorted(there) == sorted(path.name for path in (prefix / "bin").glob("osu_*"))
+    test = place.partition("osu_")[2]
+    library = tmp_path / "libawaken.so"  # LD_PRELOAD takes no path with the prefix's blank
+    library.symlink_to(prefix / "lib" / "awaken" / "libawaken.so")
+    environment = {"AWAKEN_LIBRARY": str(library)}
+    printed = command(tree / place, "--help", environment=environment)
+    assert f"awaken bench {test}" in printed
+    link = tmp_path / "link"
+    link.symlink_to(tree / place)
+    assert command(link, "--help", environment=environment) == printed
+
+
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_pkg_config(
     mpi: str, prefix: Path, source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]

@@ -696,7 +696,7 @@ const std::vector<Row>& rows() {
          add_launcher},
         {kMpiexec, "mpiexec", required_argument, "[CONTENDER=]COMMAND", "another name of --launcher", add_launcher},
         {kRanks, "ranks", required_argument, "N",
-         "comparisons: ranks of launch commands that do not say how many; in the place of {ranks}, or as -n N",
+         "comparisons that start their ranks: how many (2); in the place of {ranks} of --launcher, or as -n N",
          [](Parser& p, const std::string& v) { p.options().launched_ranks = parse_number<int>("--ranks", v, 1); }},
         {kListen, "listen", required_argument, "ADDRESS",
          "comparisons with launches on several nodes: the address of this one at which they ask for their turns",
@@ -911,8 +911,8 @@ void check_combinations(Parser& parser) {
     if (!options.launchers.empty() && options.contenders.empty()) {
         throw Error("--launcher is for comparisons", "add --compare, such as --compare native,awaken");
     }
-    if (options.launched_ranks > 0 && options.launchers.empty()) {
-        throw Error("--ranks is for launch commands", "add --launcher, such as --launcher mpiexec");
+    if (options.launched_ranks > 0 && options.contenders.empty()) {
+        throw Error("--ranks is for comparisons", "add --compare, such as --compare native,awaken");
     }
     if (parser.has(kMode) && options.contenders.empty()) {
         throw Error("--mode is for comparisons", "add --compare, such as --compare native,awaken");

@@ -4,12 +4,14 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -226,6 +228,12 @@ int launched_ranks() noexcept {
     // Hydra of MPICH 4 and later gives a file descriptor only.
     const bool by_descriptor = std::getenv("PMI_SIZE") == nullptr && std::getenv("PMI_FD") != nullptr;
     return by_descriptor ? std::max(ranks, 2) : ranks;
+}
+
+bool is_launched() noexcept {
+    constexpr const char* kNames[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "MV2_COMM_WORLD_SIZE"};
+    return launched_ranks() > 1 ||
+           std::any_of(std::begin(kNames), std::end(kNames), [](const char* name) { return std::getenv(name); });
 }
 
 }  // namespace awaken::bench

@@ -23,4 +23,8 @@ struct FoundMpi {
 /// Number of ranks that the launcher's variables promise; 1 when there are none.
 [[nodiscard]] int launched_ranks() noexcept;
 
+/// Whether a launcher started this process, be it as the only rank. Slurm's srun does not count: its variables are in
+/// an interactive allocation too.
+[[nodiscard]] bool is_launched() noexcept;
+
 }  // namespace awaken::bench

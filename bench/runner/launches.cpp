@@ -16,6 +16,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -154,8 +155,52 @@ std::vector<std::string> launch_words(std::string text, const int ranks) {
     return words;
 }
 
+bool is_program(const fs::path& path) {
+    std::error_code ignored;
+    return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+}
+
+/// The launcher that nobody names, found as `awaken doctor` finds it (jobs.py): of the installation whose library
+/// AWAKEN_MPI names, else beside `awaken`, else of PATH, where srun counts in an allocation of Slurm. Empty where there
+/// is none.
+fs::path default_launcher(const fs::path& awaken) {
+    constexpr const char* kNames[] = {"mpiexec", "mpirun"};
+    std::vector<fs::path> folders;
+    if (const char* const mpi = std::getenv("AWAKEN_MPI"); mpi != nullptr && fs::path(mpi).is_absolute()) {
+        // <prefix>/lib/libmpi.so, and deeper where a system keeps several MPIs or kinds of machine.
+        for (fs::path folder = fs::path(mpi).parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
+            if (folder.filename() == "lib" || folder.filename() == "lib64") {
+                folders.push_back(folder.parent_path() / "bin");
+            }
+        }
+    }
+    folders.push_back(awaken.parent_path());
+    for (const fs::path& folder : folders) {
+        for (const char* const name : kNames) {
+            if (is_program(folder / name)) {
+                return folder / name;
+            }
+        }
+    }
+    const char* const path = std::getenv("PATH");
+    std::vector<const char*> names(std::begin(kNames), std::end(kNames));
+    if (std::getenv("SLURM_JOB_ID") != nullptr) {
+        names.push_back("srun");
+    }
+    for (const char* const name : names) {
+        std::istringstream entries(path != nullptr ? path : "");
+        for (std::string folder; std::getline(entries, folder, ':');) {
+            if (is_program(fs::path(folder) / name)) {
+                return fs::path(folder) / name;
+            }
+        }
+    }
+    return {};
+}
+
 /// The launch command of a contender.
-std::vector<std::string> launcher_of(const ContenderChoice& contender, const Options& options) {
+std::vector<std::string> launcher_of(const ContenderChoice& contender, const TestInfo& test, const Options& options,
+                                     const fs::path& awaken) {
     const std::string* common = nullptr;
     for (const std::string& launcher : options.launchers) {
         const std::size_t equals = launcher.find('=');
@@ -175,8 +220,16 @@ std::vector<std::string> launcher_of(const ContenderChoice& contender, const Opt
         }
     }
     if (common == nullptr) {
-        throw Error("the contender " + contender.name + " has no launch command",
-                    "give --launcher 'mpiexec -n 2', or --launcher " + contender.name + "='mpiexec -n 2'");
+        const fs::path found = default_launcher(awaken);
+        if (found.empty()) {
+            throw Error("no launcher is found to start " + contender.name +
+                            " with: there is no mpiexec beside awaken or in PATH",
+                        "load the module of your MPI, or give --launcher 'mpiexec -n 2'");
+        }
+        const int ranks = options.launched_ranks != 0 ? options.launched_ranks
+                          : test.exact_ranks != 0     ? test.exact_ranks
+                                                      : test.minimum_ranks;
+        return {found.native(), "-n", std::to_string(ranks)};
     }
     return launch_words(*common, options.launched_ranks);
 }
@@ -197,11 +250,12 @@ std::string plain_word(const ContenderChoice& contender) {
                 "use native, awaken, staged, xccl or raw");
 }
 
-std::vector<Launch> make_launches(const Options& options) {
+std::vector<Launch> make_launches(const CommandLine& command_line, const fs::path& awaken) {
+    const Options& options = command_line.options;
     std::vector<Launch> launches;
     std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> keys;  // launcher, environment
     for (const ContenderChoice& contender : options.contenders) {
-        std::pair key{launcher_of(contender, options), contender.environment};
+        std::pair key{launcher_of(contender, *command_line.test, options, awaken), contender.environment};
         const auto known = std::find(keys.begin(), keys.end(), key);
         const auto index = static_cast<std::size_t>(known - keys.begin());
         if (known == keys.end()) {
@@ -510,13 +564,19 @@ std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& optio
 
 }  // namespace
 
-bool needs_launches(const Options& options) {
+bool needs_launches(const CommandLine& command_line) {
+    const Options& options = command_line.options;
     if (!options.turns.empty() || options.contenders.empty()) {
         return false;
     }
-    return !options.launchers.empty() ||
-           std::any_of(options.contenders.begin(), options.contenders.end(),
-                       [](const ContenderChoice& contender) { return !contender.environment.empty(); });
+    const bool needed = !options.launchers.empty() || (command_line.test->minimum_ranks > 1 && !is_launched()) ||
+                        std::any_of(options.contenders.begin(), options.contenders.end(),
+                                    [](const ContenderChoice& contender) { return !contender.environment.empty(); });
+    if (!needed && options.launched_ranks > 0) {
+        throw Error("--ranks is for comparisons that start their own ranks",
+                    "leave it out under a launcher, or run `awaken bench` without one");
+    }
+    return needed;
 }
 
 int run_launches(const CommandLine& command_line, const std::span<char* const> words, const fs::path& awaken) {
@@ -524,10 +584,10 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     if (launched_ranks() > 1) {
         throw Error(
             "contenders with an environment or a launch command of their own cannot be started inside an MPI job",
-            "run `awaken bench` without mpiexec, and give the launch command with --launcher 'mpiexec -n 2'");
+            "run `awaken bench` without mpiexec; --launcher names another launch command than mpiexec");
     }
     const TemporaryFolder folder(options.json_file);
-    std::vector<Launch> launches = make_launches(options);
+    std::vector<Launch> launches = make_launches(command_line, awaken);
     if (launches.size() > 1 && !options.validation_log.empty()) {
         throw Error("-clog:" + options.validation_log + " names one folder for " + std::to_string(launches.size()) +
                         " launches, each of which makes its own",

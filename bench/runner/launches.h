@@ -9,8 +9,9 @@
 
 namespace awaken::bench {
 
-/// Whether some contender needs an environment or a launch command of its own.
-[[nodiscard]] bool needs_launches(const Options& options);
+/// Whether some contender needs an environment or a launch command of its own, or nothing has started the ranks of a
+/// comparison. Throws Error where --ranks is for nothing that is launched.
+[[nodiscard]] bool needs_launches(const CommandLine& command_line);
 
 /// Launches the groups, gives them their turns, and prints one table (and JSON) of all of them. `words` are those after
 /// `awaken bench`; `awaken` is the program to start. Returns the exit status: 0 when at least one contender ran and all

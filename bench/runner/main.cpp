@@ -68,7 +68,7 @@ int run(const std::span<char*> words) {
     }
     const fs::path folder = own_folder();
     const fs::path prefix = folder.parent_path().parent_path().parent_path();
-    if (needs_launches(command_line.options)) {
+    if (needs_launches(command_line)) {
         return run_launches(command_line, words, prefix / "bin" / "awaken");
     }
     const FoundMpi mpi = find_mpi(prefix.native());

@@ -1,18 +1,18 @@
-# Writes DIRECTORY/osu_NAME for every test in CATALOGUE, the source of the list of tests, and removes those of tests that
-# no longer exist. The source and not the runner is read: a build for another machine cannot run it.
+# Writes BIN/osu_NAME for every test in CATALOGUE, the source of the list of tests, and TREE/FOLDER/osu_NAME, where OMB's
+# installation has it; removes those of tests that no longer exist. The source and not the runner is read: a build for
+# another machine cannot run it. Scripts and not links, which a wheel cannot hold.
 file(READ "${CATALOGUE}" source)
-string(REGEX MATCHALL "\n    (between_ranks|through_a_window|among_all|TestInfo[{])[(]?\"[a-z_]+\"" tests "${source}")
+string(REGEX MATCHALL "\n    (between_ranks|through_a_window|among_all|TestInfo)[({]\"[a-z_]+\"" tests "${source}")
 if(NOT tests)
     message(FATAL_ERROR "${CATALOGUE} has no test that this script can read: "
                         "keep its entries in one form, or change the expression here")
 endif()
-file(GLOB old_scripts "${DIRECTORY}/osu_*")
-if(old_scripts)
-    file(REMOVE ${old_scripts})
-endif()
-foreach(test IN LISTS tests)
-    string(REGEX REPLACE ".*\"(.*)\"" "\\1" name "${test}")
-    set(script "${DIRECTORY}/osu_${name}")
+set(folder_of_between_ranks pt2pt)
+set(folder_of_through_a_window one-sided)
+set(folder_of_among_all collective)
+set(folder_of_TestInfo startup)
+
+function(write_script script name to_bin)
     # ${self%/*} is the folder without starting another process; run as `sh osu_...` there is no folder in $0.
     file(WRITE "${script}" "#!/bin/sh
 # `awaken bench ${name}` under the name that the OSU micro-benchmarks give it.
@@ -22,8 +22,17 @@ case $self in
     */*) folder=\${self%/*} ;;
     *) folder=. ;;
 esac
-exec \"$folder/awaken\" bench ${name} \"$@\"
+exec \"$folder/${to_bin}awaken\" bench ${name} \"$@\"
 ")
     file(CHMOD "${script}" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ
          WORLD_EXECUTE)
+endfunction()
+
+file(GLOB old_scripts "${BIN}/osu_*")
+file(REMOVE_RECURSE "${TREE}" ${old_scripts})
+foreach(test IN LISTS tests)
+    string(REGEX REPLACE ".*\"(.*)\"" "\\1" name "${test}")
+    string(REGEX REPLACE "^\n *([A-Za-z_]+).*" "\\1" maker "${test}")
+    write_script("${BIN}/osu_${name}" "${name}" "")
+    write_script("${TREE}/${folder_of_${maker}}/osu_${name}" "${name}" "../../../../bin/")
 endforeach()

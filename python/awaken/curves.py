@@ -44,6 +44,7 @@ TITLES = {
     "multi_lat": "Latency of many pairs",
     "latency_mt": "Latency with threads",
     "latency_mp": "Latency with processes",
+    "latency_between_nodes": "Latency between nodes",
     "bw_between_nodes": "Bandwidth between nodes",
     "put_latency": "Latency of put",
     "put_bw": "Bandwidth of put",

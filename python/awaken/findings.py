@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from awaken import units
 from awaken.results import (
     BANDWIDTH,
+    BETWEEN_NODES,
     FAILURES,
     INTERVAL_OF_MEDIAN,
     TIME,
@@ -324,20 +325,24 @@ def speed(documents: Sequence[Document]) -> Finding:
 
 
 def _fastest_small(series: Iterable[Series]) -> tuple[Series, Point] | None:
-    small = [
-        (one, point)
-        for one in series
-        if one.test in ("latency", "pingpong") and one.quantity == TIME and one.mode != "several groups"
-        for point in one.points
-        if 0 < point.size_bytes <= SMALL_BYTES and point.value > 0
-    ]
-    return min(small, key=lambda pair: pair[1].value, default=None)
+    series = list(series)
+    for tests in (("latency", "pingpong"), (f"latency{BETWEEN_NODES}",)):
+        small = [
+            (one, point)
+            for one in series
+            if one.test in tests and one.quantity == TIME and one.mode != "several groups"
+            for point in one.points
+            if 0 < point.size_bytes <= SMALL_BYTES and point.value > 0
+        ]
+        if small:
+            return min(small, key=lambda pair: pair[1].value)
+    return None
 
 
 def _peak(series: Iterable[Series]) -> tuple[Series, int, float] | None:
     """The greatest bandwidth of one message stream, and where."""
     series = list(series)
-    for tests in (("bw",), ("latency", "pingpong")):
+    for tests in (("bw",), ("latency", "pingpong"), (f"bw{BETWEEN_NODES}",)):
         found = [
             (one, point.size_bytes, speed_here)
             for one in series

@@ -9,18 +9,18 @@ import os
 import re
 import sys
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import quote
 
-from awaken import html_page, input_files, jobs, markdown_page, output_files, readers, suite
+from awaken import html_page, input_files, jobs, markdown_page, output_files, pairs, readers, suite
 from awaken.command_line import Parser
 from awaken.installation import native_program
 from awaken.output_files import Misuse
 from awaken.readers.source import ReadError, clean
 from awaken.report_data import Report
-from awaken.results import Document
+from awaken.results import POINT_TO_POINT, Document, Topology
 
 DEFAULT_OUTPUT = "awaken-report.html"
 DEFAULT_FOLDER = "awaken-report"
@@ -39,7 +39,8 @@ Markdown.
 Without files it measures, with all that this installation has. With files it reads them: JSON of awaken bench, of
 AWAKEN_REPORT, of awaken topo and awaken doctor, traces, and logs of the OSU micro-benchmarks, nccl-tests, the Intel
 MPI Benchmarks and ucc_perftest. LABEL=FILE names a file in the charts, and LABEL@RANKS:BUFFERS=FILE tells what its
-log does not, such as osu@4=allreduce.log or imb@:D=imb.log. A folder is that of an earlier run, or of a trace."""
+log does not, such as osu@4=allreduce.log or imb@:D=imb.log. Files that are labelled
+by two GPUs (0-1=a.log 0-2=b.log) make a matrix. A folder is that of an earlier run, or of a trace."""
 EPILOG = """Exit status: 0 when all went well, 1 when a measurement failed or a file could not be read (the page is then
 written from the others), 2 for wrong use."""
 
@@ -186,8 +187,25 @@ def from_files(words: Sequence[str], title: str) -> Report:
                 _read(file, "", report, source)
         else:
             _read(source.path, source.label, report, source)
+    _pair(report.documents)
     _distinguish(report.documents)
     return report
+
+
+def _pair(documents: Sequence[Document]) -> None:
+    """Files that are labelled by the two GPUs of their runs make a matrix of GPUs together."""
+    paired = [document for document in documents if pairs.of_label(document.label)]
+    runs = []
+    for document in paired:
+        pair = pairs.of_label(document.label)
+        document.series = [
+            replace(one, pair=pair) if one.pair is None and one.test in POINT_TO_POINT else one
+            for one in document.series
+        ]
+        runs += [one for one in document.series if one.pair == pair]
+    matrices = pairs.matrices(runs)
+    if matrices:
+        paired[0].topologies.append(Topology("", "", matrices))
 
 
 @dataclass(frozen=True)
@@ -299,8 +317,12 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
         )
     commands = suite.native_commands(Path(program)) | frozenset(COMMANDS)
     ranks = options.ranks or max(2, named or 0)
-    plan = suite.Plan(Path(program), launcher, options.emulate, options.full, ranks, apps, commands)
-    steps = suite.steps(plan)
+    nodes = jobs.find_allocation(os.environ).nodes
+    plan = suite.Plan(Path(program), launcher, options.emulate, options.full, ranks, apps, nodes, commands)
+    try:
+        steps = suite.steps(plan)
+    except jobs.NoLauncher as error:
+        raise Misuse(str(error)) from error
     if options.only:
         wanted = options.only.split(",")
         unknown = [name for name in wanted if name not in {step.name for step in steps}]

@@ -51,6 +51,12 @@ POINT_TO_POINT = frozenset(
 """Tests of two ranks, whatever else the job started."""
 
 
+BETWEEN_NODES = "_between_nodes"
+"""Behind the name of a test of two ranks whose ranks were on two nodes."""
+PRETENDED_NODES = "nodes pretended"
+"""Mode of such a test on one node (AWAKEN_TEST_NODES)."""
+
+
 @dataclass(frozen=True)
 class Point:
     """One message size of a series."""
@@ -90,6 +96,8 @@ class Series:
     description: str = ""
     unavailable: str = ""
     """Why there are no points."""
+    pair: tuple[int, int] | None = None
+    """The GPUs of rank 0 and rank 1, where a run of two ranks is told to be theirs."""
 
     @property
     def failed(self) -> bool:

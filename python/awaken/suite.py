@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from awaken import input_files, interruption, terminal
-from awaken.jobs import RANKS, without_ranks
+from awaken.jobs import RANKS, Launcher, launcher_family, without_ranks
+from awaken.results import BETWEEN_NODES
 
 GRACE_S = 15.0
 """What a step that is told to end may take: the doctor ends its own jobs before, each of which has some seconds."""
@@ -92,6 +93,8 @@ class Plan:
     ranks: int = 2
     apps: Path | None = None
     """Folder with the programs of apps/ for this MPI."""
+    nodes: int = 1
+    """Of the allocation."""
     commands: frozenset[str] = frozenset()
     """Of awaken, those that this installation has."""
 
@@ -99,6 +102,10 @@ class Plan:
         if any(RANKS in word for word in self.launcher):
             return (*(word.replace(RANKS, str(ranks)) for word in self.launcher), *words)
         return (*self.launcher, "-n", str(ranks), *words)
+
+    def on_nodes(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Two ranks, each on a node of its own."""
+        return (*Launcher(self.launcher, *launcher_family(self.launcher)).command(2, one_per_node=True), *words)
 
 
 def native_commands(awaken: Path) -> frozenset[str]:
@@ -138,11 +145,15 @@ def _benchmarks(plan: Plan, emulate: Sequence[str]) -> list[Step]:
     seconds = "1" if plan.full else "0.15"
     factor = "2" if plan.full else "8"
     pairs = ("latency", "bw", "bibw") if plan.full else ("latency", "bw")
-    collectives = ("allreduce", "bcast", "allgather", "alltoall", "reduce_scatter") if plan.full else ("allreduce",)
+    collectives = (
+        ("allreduce", "reduce", "bcast", "gather", "allgather", "alltoall", "reduce_scatter")
+        if plan.full
+        else ("allreduce",)
+    )
     found = []
 
-    def add(test: str, ranks: int, contenders: str, largest_size: str) -> None:
-        name = test if ranks == 2 else f"{test}-{ranks}"
+    def add(test: str, ranks: int, contenders: str, largest_size: str, *, between_nodes: bool = False) -> None:
+        name = f"{test}{BETWEEN_NODES}" if between_nodes else test if ranks == 2 else f"{test}-{ranks}"
         words = (str(plan.awaken), "bench", test, "D", "D", *emulate, "--compare", contenders)
         words += (
             "-m",
@@ -155,11 +166,17 @@ def _benchmarks(plan: Plan, emulate: Sequence[str]) -> list[Step]:
             "--json",
             OUT,
         )
-        title = f"{test}, {ranks} ranks"
-        found.append(Step(name, title, plan.launched(ranks, words), {"AWAKEN_REPORT": PATHS}))
+        title = f"{test}{' between nodes' if between_nodes else ''}, {ranks} ranks"
+        environment = {"AWAKEN_REPORT": PATHS}
+        if between_nodes and plan.nodes < 2:
+            environment["AWAKEN_TEST_NODES"] = "2"
+        command = plan.on_nodes(words) if between_nodes and plan.nodes > 1 else plan.launched(ranks, words)
+        found.append(Step(name, title, command, environment))
 
     for test in pairs:
         add(test, 2, "native,awaken,staged,xccl,raw" if test == "latency" else "native,awaken,staged,raw", largest)
+    if plan.full:
+        add("latency", 2, "native,awaken,staged", largest, between_nodes=True)
     # Nobody stages by hand without the target's help.
     for test in ("put_latency", "get_bw"):
         add(test, 2, "native,awaken,raw", largest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -204,10 +205,74 @@ def test_a_launch_that_never_gets_going_is_given_up(
     assert "came within 10 s" in found["mute"]["unavailable"]
 
 
+@pytest.mark.parametrize("named", ["beside awaken", "in PATH", "by AWAKEN_MPI"])
+def test_ranks_are_started_without_a_launcher(
+    compare: Callable[..., harness.Result],
+    mpi_named: Callable[[str], harness.Mpi],
+    awaken_program: Path,
+    tmp_path: Path,
+    named: str,
+) -> None:
+    """As `awaken doctor` finds it; another one, which comes later, fails."""
+    mpi = mpi_named("mpich")
+    installed = mpi.mpiexec.parents[1]
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    (wrong / "mpiexec").write_text("#!/bin/sh\nexit 3\n")
+    (wrong / "mpiexec").chmod(0o755)
+    path = f"{wrong}:{harness.clean_environment()['PATH']}"
+    report = tmp_path / "report.json"
+    words = ["allreduce", "D", "D", *SIZES, "--json", str(report), "--compare", "native,awaken", "--ranks", "3"]
+    if named == "beside awaken":
+        prefix = tmp_path / "prefix"
+        shutil.copytree(awaken_program.parent, prefix / "bin", symlinks=True)
+        shutil.copytree(awaken_program.parents[1] / "lib" / "awaken", prefix / "lib" / "awaken", symlinks=True)
+        (prefix / "bin" / "mpiexec").write_text(f'#!/bin/sh\nexec {mpi.mpiexec} "$@"\n')
+        (prefix / "bin" / "mpiexec").chmod(0o755)
+        environment = {**harness.clean_environment(), "AWAKEN_EMULATE": "cuda:2", "PATH": path}
+        result = harness.run([str(prefix / "bin" / "awaken"), "bench", *words], environment, harness.HANG_S)
+    elif named == "in PATH":
+        result = compare(*words, AWAKEN_EMULATE="cuda:2", PATH=f"{mpi.mpiexec.parent}:{path}")
+    else:
+        library = next((installed / "lib").glob("libmpi.so.12"))
+        result = compare(*words, AWAKEN_EMULATE="cuda:2", AWAKEN_MPI=str(library), PATH=path)
+    result.check()
+    found = contenders_in(report)
+    assert list(found) == ["native", "awaken"] and not found["awaken"]["unavailable"]
+    assert json.loads(report.read_text())["runs"][0]["ranks"] == 3
+
+
+def test_no_launcher_at_all(compare: Callable[..., harness.Result], tmp_path: Path) -> None:
+    result = compare("latency", "--compare", "native,awaken", PATH=str(tmp_path))
+    assert result.status == 2, result.explain()
+    assert "no launcher is found to start native with" in result.output and "--launcher" in result.output
+
+
+def test_ranks_of_a_launched_comparison(mpi_named: Callable[[str], harness.Mpi], awaken_program: Path) -> None:
+    """They are the launcher's, be it a single one; a comparison must not start others from within."""
+    mpi = mpi_named("mpich")
+    environment = {**harness.clean_environment(), **mpi.environment}
+    start = [
+        str(mpi.mpiexec),
+        *mpi.arguments,
+        "-n",
+        "1",
+        str(awaken_program),
+        "bench",
+        "latency",
+        "--compare",
+        "native",
+    ]
+    result = harness.run(start, environment, harness.HANG_S)
+    assert result.status != 0 and "latency needs exactly 2 ranks, and runs on 1" in result.output
+    result = harness.run([*start, "--ranks", "2"], environment, harness.HANG_S)
+    assert result.status != 0 and "--ranks is for comparisons that start their own ranks" in result.output
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--compare", "native,x=native+A=1"), "--launcher 'mpiexec -n 2'"),
+        (("--ranks", "2"), "--ranks is for comparisons"),
         (("--compare", "native", "--launcher", "y=mpiexec -n 2"), "names the contender y"),
         (("--compare", "native", "--launcher", "mpiexec -n 2 |"), "is no command"),
         (("--compare", "native", "--launcher", "mpiexec 'x"), "is no command"),

@@ -33,6 +33,11 @@ def osu(version: str, rows: Rows, *, title: str = "Latency", bandwidth: bool = F
     return "\n".join(lines) + "\n"
 
 
+def shell(commands: Sequence[tuple[str, str]]) -> str:
+    """A transcript: what was typed, and what that printed."""
+    return "".join(f"user@node:~/omb> {typed}\n{printed.lstrip()}" for typed, printed in commands)
+
+
 def osu_one_sided(
     version: str,
     rows: Rows,
@@ -239,7 +244,9 @@ def contender(
     }
 
 
-def bench(test: str, contenders: Sequence[Mapping[str, Any]], *, ranks: int = 2) -> dict[str, Any]:
+def bench(
+    test: str, contenders: Sequence[Mapping[str, Any]], *, ranks: int = 2, manifest: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """A file of `awaken bench --json`, on device buffers."""
     facts = {
         "mpi": "MPICH Version: 5.0.2",
@@ -249,7 +256,7 @@ def bench(test: str, contenders: Sequence[Mapping[str, Any]], *, ranks: int = 2)
     return {
         "schema": "awaken-bench",
         "version": 1,
-        "manifest": facts,
+        "manifest": {**facts, **(manifest or {})},
         "options": {"sides": ["D", "D"], "accelerator": "none"},
         "runs": [{"test": test, "type": "MPI_CHAR", "ranks": ranks, "contenders": list(contenders)}],
     }

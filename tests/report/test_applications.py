@@ -85,6 +85,8 @@ def test_what_each_program_tells(tmp_path: Path) -> None:
     }
     (allreduce,) = read(tmp_path, ALLREDUCE)
     assert dict(allreduce.figures) == {
+        "MPI, all calls, each waited for": "23.1 ms",
+        "NCCL or RCCL, all calls, queued": "11.4 ms",
         "MPI, each call waited for": "4.61 ms",
         "NCCL or RCCL, each call waited for": "3.64 ms",
         "MPI, calls queued": "6.98 ms",
@@ -105,6 +107,38 @@ def test_several_programs_in_one_log_and_none(tmp_path: Path) -> None:
     assert [run.program for run in read(tmp_path, XTX + GHOST)] == ["ghost exchange", "X^T X"]
     with pytest.raises(ReadError, match="no row of results could be read"):
         read(tmp_path, "Time in seconds: nan\n")
+
+
+def test_the_lines_of_the_original_allreduce_alone_and_several_runs(tmp_path: Path) -> None:
+    """As its authors publish them: a heading, then one line of each library; either may be missing."""
+    lines = [line for line in ALLREDUCE.splitlines() if line.startswith("Time")]
+    slower = [line.replace("e-0", "e+0") for line in lines]
+    text = [
+        *["  1 node and 6 GPUs:", "```", *(f"  {line}" for line in lines), "```", "", "  2 nodes and 12 GPUs:"],
+        *["```", "export MPICH_SMP_SINGLE_COPY_MODE=NONE", slower[0], slower[1] + "  ", "```", lines[1], slower[0]],
+    ]
+    runs = read(tmp_path, "\n".join(text) + "\n")
+    names = ("NCCL or RCCL, all calls, queued", "MPI, all calls, each waited for")
+    found = [(run.problem, *(dict(run.figures).get(name) for name in names), run.checked) for run in runs]
+    assert found == [
+        ("1 node and 6 GPUs", "11.4 ms", "23.1 ms", None),
+        ("2 nodes and 12 GPUs, MPICH_SMP_SINGLE_COPY_MODE=NONE", "114 s", "231 s", None),
+        ("", None, "23.1 ms", None),
+        ("", "114 s", None, None),
+    ]
+
+
+def test_runs_of_one_program_in_one_log(tmp_path: Path) -> None:
+    """Each keeps its own problem and its own check, whether a program tells its problem before or behind its times."""
+    wrong = ALLREDUCE.replace("over 2 ranks", "over 4 ranks").replace("# All sums are exact on all ranks.\n", "")
+    first, second = read(tmp_path, ALLREDUCE + wrong + "wrong data: rank 3\n")
+    assert "over 2 ranks" in first.problem and first.checked is True
+    assert "over 4 ranks" in second.problem and second.checked is False
+    ghosts = read(tmp_path, GHOST + GHOST.replace("400 x 300", "40 x 30").replace("mass: right", "mass: WRONG"))
+    assert [(run.problem.split(" cells")[0], run.checked) for run in ghosts] == [
+        ("400 x 300", True),
+        ("40 x 30", False),
+    ]
 
 
 def test_they_are_on_the_page_and_hostile_text_is_text(tmp_path: Path) -> None:

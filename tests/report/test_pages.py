@@ -150,6 +150,22 @@ def test_the_head_answers_the_four_questions(report: Report) -> None:
     assert all(answer.headline in text for answer in answers)
 
 
+def test_files_that_are_labelled_by_two_gpus_make_a_matrix(tmp_path: Path) -> None:
+    words: list[str] = []
+    for label, rate in (("0-1", 142000.0), ("gpu0-gpu6", 76000.0), ("other", 1000.0)):
+        log = tmp_path / f"run{len(words)}.log"
+        log.write_text(logs.osu("7.4", [(1 << 24, rate)], title="Bandwidth", bandwidth=True))
+        words.append(f"{label}={log}")
+    report = from_files(words, "")
+    (topology,) = [topology for document in report.documents for topology in document.topologies]
+    (matrix,) = topology.matrices
+    assert (matrix.rows, matrix.columns) == (("GPU 0",), ("GPU 1", "GPU 6"))
+    assert [cell.value for cell in matrix.cells[0]] == [142, 76]
+    assert "GPU 0 to GPU 6: 76 GB/s" in html_page.page(report)
+    assert "| GPU 0 | 142 | 76 |" in markdown_page.page(report)
+    assert [topology for document in from_files(words[1:], "").documents for topology in document.topologies] == []
+
+
 def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
     log = tmp_path / "osu.log"
     log.write_text(logs.osu("7.4", [(8, 1.0)], title="Latency"))

@@ -234,6 +234,72 @@ def test_osu_rows_of_several_programs_and_of_none(tmp_path: Path) -> None:
         assert document.series[2].test == "barrier"
 
 
+BW = "srun -N 1 -n 2 ./mpi/pt2pt/osu_bw D D"
+
+
+def test_osu_runs_between_two_gpus_each_make_a_matrix(tmp_path: Path) -> None:
+    """A transcript as people publish it: the pair is that of the last export, HSA_ENABLE_SDMA is another matrix."""
+
+    def bandwidth(*rows: tuple[int, float]) -> str:
+        return logs.osu("7.0", rows, title="Bandwidth", bandwidth=True)
+
+    large = 1 << 24
+    document = read_text(
+        tmp_path,
+        logs.shell(
+            [
+                ("export HIP_VISIBLE_DEVICES=0,1", ""),
+                (BW, bandwidth((8, 1.0), (large, 142000.0))),
+                ("export HIP_VISIBLE_DEVICES=0,6", ""),
+                (BW, bandwidth((large, 76000.0))),
+                (BW, bandwidth((large, 78000.0))),
+                ("HIP_VISIBLE_DEVICES=1,6 " + BW, bandwidth((large, 36000.0))),
+                ("export HSA_ENABLE_SDMA=0", ""),
+                ("setenv HIP_VISIBLE_DEVICES 0,1", ""),
+                (BW, bandwidth((large, 50000.0))),
+                ("export HIP_VISIBLE_DEVICES=0,6", ""),
+                (BW, bandwidth((large, 49000.0))),
+                ("srun -N 2 -n 2 ./mpi/pt2pt/osu_bw D D", bandwidth((large, 24000.0))),
+                ("unset HIP_VISIBLE_DEVICES", ""),
+                (BW, bandwidth((large, 1000.0))),
+                ("export HIP_VISIBLE_DEVICES=0,1,2,3", ""),
+                (BW, bandwidth((large, 2000.0))),
+            ]
+        ),
+    )
+    assert document.notes == []
+    (topology,) = document.topologies
+    by_kernel, by_engine = topology.matrices[1], topology.matrices[0]
+    assert by_engine.title == "bw by pairs of GPUs, 16 MiB, D H" and by_engine.unit == "GB/s"
+    assert by_kernel.title == "bw by pairs of GPUs, 16 MiB, D H, HSA_ENABLE_SDMA=0"
+    assert (by_engine.rows, by_engine.columns) == (("GPU 0", "GPU 1"), ("GPU 1", "GPU 6"))
+    assert [[cell.value for cell in row] for row in by_engine.cells] == [[142, 77], [None, 36]]
+    assert by_engine.cells[1][0].why_missing == "the same GPU"
+    assert [[cell.value for cell in row] for row in by_kernel.cells] == [[50, 49]]
+    assert [one.mode for one in document.series if one.pair is None] == ["", "", ""]
+    assert document.series[0].mode == "GPUs 0 and 1"
+
+
+def test_osu_latencies_of_pairs_are_compared_at_the_smallest_size(tmp_path: Path) -> None:
+    exports = [("export CUDA_VISIBLE_DEVICES=2,3", 3.0), ("export CUDA_VISIBLE_DEVICES=2,4", 4.0)]
+    document = read_text(
+        tmp_path, logs.shell([(typed, logs.osu("7.4", [(1, value), (2, 9.0)])) for typed, value in exports])
+    )
+    (matrix,) = document.topologies[0].matrices
+    assert (matrix.title, matrix.unit, matrix.less_is_better) == ("latency by pairs of GPUs, 1 B", "µs", True)
+    assert [[cell.value for cell in row] for row in matrix.cells] == [[3, 4]]
+
+
+def test_one_pair_and_collectives_make_no_matrix(tmp_path: Path) -> None:
+    one_pair = [("export CUDA_VISIBLE_DEVICES=0,1", logs.osu("7.4", ROWS))]
+    assert read_text(tmp_path, logs.shell(one_pair)).topologies == []
+    collectives = [
+        (f"CUDA_VISIBLE_DEVICES=0,{gpu} osu_bcast", logs.osu("7.4", ROWS, title="Broadcast")) for gpu in (1, 2)
+    ]
+    document = read_text(tmp_path, logs.shell(collectives))
+    assert document.topologies == [] and [one.mode for one in document.series] == ["", ""]
+
+
 def test_osu_names_of_columns_without_their_mark(tmp_path: Path) -> None:
     """As 7.0 prints them for ibarrier."""
     text = """
@@ -596,6 +662,28 @@ def test_ping_pong(tmp_path: Path) -> None:
     assert figures(read_text(tmp_path, logs.ping_pong([(8, 1.5), (1024, 2.25)]))) == [(8, 1.5), (1024, 2.25)]
 
 
+def test_ping_pong_programs_of_one_log_stay_apart(tmp_path: Path) -> None:
+    """By the command, or the tutorial's heading, or else by their number."""
+    one, other = [(8, 1.5), (1024, 2.25)], [(8, 3.0), (1024, 4.0)]
+    source = (
+        'if(rank == 0) printf("Transfer size (B): %10li, Transfer Time (s): %15.9f, Bandwidth (GB/s): %15.9f\\n");\n'
+    )
+    page = f"CPU Version\n{source}Results\n{logs.ping_pong(one)}\nCUDA Staged Version\n{source}{logs.ping_pong(other)}"
+    document = read_text(tmp_path, page)
+    assert [series.mode for series in document.series] == ["CPU Version", "CUDA Staged Version"]
+    assert (figures(document), figures(document, 1), document.notes) == (one, other, [])
+    commands = [
+        ("mpiexec -n 2 ./ping_pong_cpu", logs.ping_pong(one)),
+        ("mpiexec -n 2 awaken exec build/ping_pong_gpu_aware --max-bytes 1K", logs.ping_pong(other[1:])),
+    ]
+    document = read_text(tmp_path, logs.shell(commands))
+    assert [series.mode for series in document.series] == ["cpu", "gpu aware"]
+    assert figures(document, 1) == other[1:]
+    document = read_text(tmp_path, logs.ping_pong(one) + logs.ping_pong(other))
+    assert [series.mode for series in document.series] == ["run 1", "run 2"]
+    assert (figures(document), figures(document, 1)) == (one, other)
+
+
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
 
@@ -618,6 +706,23 @@ def test_bench_bandwidths_go_by_the_median(tmp_path: Path) -> None:
     assert series.quantity == BANDWIDTH
     assert point.value == pytest.approx(0.1)
     assert point.low is not None and point.high is not None and point.low < point.value < point.high
+
+
+@pytest.mark.parametrize(
+    ("manifest", "test", "expected", "mode"),
+    [
+        ({"rank_1": "node1: rank 1 on GPU 1"}, "latency", "latency", "waited"),
+        ({"rank_1": "node2: rank 1 on GPU 0"}, "latency", "latency_between_nodes", "waited"),
+        ({"rank_1": "node2: rank 1 on GPU 0"}, "allreduce", "allreduce", "waited"),
+        ({"environment.AWAKEN_TEST_NODES": "2"}, "bw", "bw_between_nodes", "waited, nodes pretended"),
+    ],
+)
+def test_bench_between_nodes_is_another_test(
+    tmp_path: Path, manifest: dict[str, str], test: str, expected: str, mode: str
+) -> None:
+    found = logs.bench(test, [logs.contender("awaken", [logs.measurement(8, 5.0)])], manifest=manifest)
+    (series,) = read_text(tmp_path, json.dumps(found)).series
+    assert (series.test, series.mode) == (expected, mode)
 
 
 def test_bench_says_why_a_contender_is_missing(tmp_path: Path) -> None:

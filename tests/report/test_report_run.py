@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import harness
@@ -58,7 +59,9 @@ class Installation:
         self.awaken.write_text(FAKE_AWAKEN.format(python=sys.executable))
         self.awaken.chmod(0o755)
         launcher = folder / "mpiexec"
-        launcher.write_text('#!/bin/sh\nshift 2\nexec "$@"\n')
+        launcher.write_text(
+            '#!/bin/sh\nif [ "$1" = --version ]; then echo "HYDRA build details:"; exit; fi\nshift 2\nexec "$@"\n'
+        )
         launcher.chmod(0o755)
         self.launcher = launcher
         self.behave()
@@ -126,6 +129,23 @@ def test_a_rerun_goes_on_where_the_last_one_ended(installation: Installation) ->
     # Asked for differently, all is measured again.
     assert run(installation.words("--full"), folder).returncode == 0
     assert len(installation.calls) == 4 + 3
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_full_measures_more_and_between_nodes(installation: Installation, nodes: int) -> None:
+    """On the nodes of an allocation; else on nodes that Awaken pretends."""
+    commands = frozenset({"bench"})
+    plan = suite.Plan(installation.awaken, (str(installation.launcher),), ranks=4, nodes=nodes, commands=commands)
+    quick, full = ({step.name: step for step in suite.steps(replace(plan, full=more))} for more in (False, True))
+    assert set(full) - set(quick) == {
+        *("bibw", "latency_between_nodes"),
+        *(f"{name}-4" for name in ("reduce", "bcast", "gather", "allgather", "alltoall", "reduce_scatter")),
+    }
+    step = full["latency_between_nodes"]
+    assert step.environment.get("AWAKEN_TEST_NODES", "") == ("2" if nodes == 1 else "")
+    assert step.command[: step.command.index("bench") - 1] == (
+        (str(installation.launcher), "-n", "2") if nodes == 1 else (str(installation.launcher), "-ppn", "1", "-n", "2")
+    )
 
 
 def test_the_signal_that_ended_a_measurement_is_told(installation: Installation) -> None:

@@ -8,9 +8,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from awaken.readers.source import Value
-from awaken.results import BANDWIDTH, INTERVAL_OF_MEDIAN, TIME, Document, Point, Series
+from awaken.results import (
+    BANDWIDTH,
+    BETWEEN_NODES,
+    INTERVAL_OF_MEDIAN,
+    POINT_TO_POINT,
+    PRETENDED_NODES,
+    TIME,
+    Document,
+    Point,
+    Series,
+)
 
 SCHEMA = "awaken-bench"
 DRIFT_PARTS = 5
@@ -36,9 +47,15 @@ def read(top: Value, document: Document) -> None:
     sides = " ".join(side.text() for side in top.get("options").get("sides").elements()) if _has_options(top) else ""
     if not sides and _has_options(top) and top.get("options").get("accelerator").text("none") != "none":
         sides = "D"
+    hosts = {document.manifest.get(f"rank_{rank}", "").partition(":")[0] for rank in range(2)} - {""}
+    pretended = document.manifest.get("environment.AWAKEN_TEST_NODES", "1") != "1"
     for run in top.get("runs").elements():
         for contender in run.get("contenders").elements():
-            document.series.append(_series(run, contender, document.label, sides))
+            series = _series(run, contender, document.label, sides)
+            if series.test in POINT_TO_POINT and series.ranks == 2 and (pretended or len(hosts) > 1):
+                mode = ", ".join([series.mode, *([PRETENDED_NODES] if pretended else [])]).strip(", ")
+                series = replace(series, test=series.test + BETWEEN_NODES, mode=mode)
+            document.series.append(series)
 
 
 def _has_options(top: Value) -> bool:

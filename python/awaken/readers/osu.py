@@ -15,6 +15,9 @@ versions:
                  for one blank
     -V           (mbw_mr) a table with one column for each window, first bandwidths, then message rates
 
+Transcripts of a shell hold the commands too. Two devices in `HIP_VISIBLE_DEVICES=0,3` are the GPUs of a test's two
+ranks, unless its command names several nodes.
+
 Sizes are bytes, times microseconds, MB 10^6 bytes. Source: the programs' output, versions 5.3.2, 7.0 and 7.4.
 """
 
@@ -23,8 +26,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
+from awaken import pairs
 from awaken.readers.source import Log, Notes, clean, number, size
-from awaken.results import BANDWIDTH, POINT_TO_POINT, TIME, Document, Point, Series
+from awaken.results import BANDWIDTH, POINT_TO_POINT, TIME, Document, Point, Series, Topology
 
 NAME = "OSU micro-benchmarks"
 
@@ -40,6 +44,11 @@ SIDES = re.compile(
 ONE_SIDED = re.compile(r"^# (Window creation|Synchronization): (\S+)\s*$")
 TAIL_COLUMN = re.compile(r" (?=P\d{1,3} Tail )")
 RANKS_TOLD = re.compile(r"^nprocs: (\d+), min: ([\d.]+) ms, max: ([\d.]+) ms, avg: ([\d.]+) ms")
+VISIBLE_DEVICES = re.compile(r"\b(?:HIP|ROCR|CUDA)_VISIBLE_DEVICES(?:=| )[\"']?([\w,-]*)")
+PAIR = re.compile(r"(\d{1,3}),(\d{1,3})")
+COPY_SETTING = re.compile(r"\b(HSA_ENABLE(?:_PEER)?_SDMA)=(\w{1,8})")
+NODES = re.compile(r"(?:^|\s)(?:-N|--nodes)[= ]?([2-9]|1\d+)\b|--ntasks-per-node[= ]1\b|-ppn[= ]1\b|ppr:1:node")
+"""Of a launcher's words, those that put two ranks on two nodes."""
 COLUMN_NAMES = ("Size", "Avg Latency(us)", "Overall(us)", "Latency (us)")
 
 OPERATIONS = {
@@ -109,6 +118,36 @@ class Table:
     quantity: str = TIME
     ranks: int | None = None
     """As far as the test tells."""
+    pair: tuple[int, int] | None = None
+    settings: str = ""
+
+
+@dataclass
+class Shell:
+    """What the commands of a transcript have set so far."""
+
+    pair: tuple[int, int] | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    several_nodes: bool = False
+    """Whether the last command with a launcher put its ranks on several nodes."""
+
+    def read(self, line: str) -> None:
+        if "_VISIBLE_DEVICES" in line:
+            devices = VISIBLE_DEVICES.search(line)
+            if devices or "unset" in line:
+                two = PAIR.fullmatch(devices.group(1)) if devices else None
+                self.pair = (int(two.group(1)), int(two.group(2))) if two else None
+        if "HSA_ENABLE" in line:
+            self.settings.update((found.group(1), found.group(2)) for found in COPY_SETTING.finditer(line))
+        if "osu_" in line:
+            self.several_nodes = NODES.search(line[:LONGEST_TITLE]) is not None
+
+    def tell(self, table: Table) -> Table:
+        """The table with what holds for the program whose title it is."""
+        if table.test in POINT_TO_POINT and self.pair is not None and not self.several_nodes:
+            table.pair = self.pair
+            table.settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
+        return table
 
 
 def found_in(log: Log) -> bool:
@@ -122,11 +161,15 @@ def _title(line: str) -> re.Match[str] | None:
 def read(log: Log, document: Document, notes: Notes) -> None:
     """Adds the log's tables to the document."""
     table: Table | None = None
+    shell = Shell()
+    already = len(document.series)
     for line_number, line in log.lines(notes):
         title = _title(line)
         if title:
             _close(table, document)
-            table = _open(title)
+            table = shell.tell(_open(title))
+        elif not line.startswith("#") and ("_VISIBLE_DEVICES" in line or "HSA_ENABLE" in line or "osu_" in line):
+            shell.read(line)
         elif table is None:
             continue
         elif line.startswith("#") or line.lstrip().startswith(COLUMN_NAMES):
@@ -134,6 +177,9 @@ def read(log: Log, document: Document, notes: Notes) -> None:
         else:
             _row(line, line_number, table, notes)
     _close(table, document)
+    matrices = pairs.matrices(document.series[already:])
+    if matrices:
+        document.topologies.append(Topology(document.label, "", matrices))
 
 
 def _open(title: re.Match[str]) -> Table:
@@ -246,6 +292,7 @@ def _close(table: Table | None, document: Document) -> None:
     if table is None:
         return
     ccl = table.family in ("NCCL", "RCCL", "XCCL")
+    told = [pairs.in_words(table.pair), *([table.settings] if table.settings else [])] if table.pair else []
     for mode, points in table.points.items():
         document.series.append(
             Series(
@@ -257,8 +304,9 @@ def _close(table: Table | None, document: Document) -> None:
                 ranks=2 if table.test in POINT_TO_POINT else table.ranks,
                 type=table.type,
                 buffers=table.buffers,
-                mode=mode or ", ".join(table.window.values()),
+                mode=", ".join([*told, mode or ", ".join(table.window.values())]).strip(", "),
                 band=table.band,
                 description=f"OSU micro-benchmarks {clean(table.version)}",
+                pair=table.pair,
             )
         )

@@ -8,7 +8,17 @@ from dataclasses import replace
 
 from awaken import units
 from awaken.readers.source import Value
-from awaken.results import BANDWIDTH, Cell, Document, Matrix, Point, Series, Topology
+from awaken.results import (
+    BANDWIDTH,
+    BETWEEN_NODES,
+    PRETENDED_NODES,
+    Cell,
+    Document,
+    Matrix,
+    Point,
+    Series,
+    Topology,
+)
 
 SCHEMA = "awaken-topology"
 HOST = "host"
@@ -255,7 +265,7 @@ def _between_nodes(curve: Value, document: Document) -> None:
     if points or why_not:
         document.series.append(
             Series(
-                "bw_between_nodes",
+                f"bw{BETWEEN_NODES}",
                 "awaken",
                 BANDWIDTH,
                 points,
@@ -263,7 +273,7 @@ def _between_nodes(curve: Value, document: Document) -> None:
                 2,
                 "MPI_CHAR",
                 "D D",
-                "nodes pretended" if pretended else "",
+                PRETENDED_NODES if pretended else "",
                 unavailable="" if points else why_not,
             )
         )
