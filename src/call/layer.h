@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "call/communicators.h"
+#include "call/memory_kinds.h"
 #include "call/native_gpu_support.h"
 #include "call/node_peers.h"
 #include "call/rank_trace.h"
@@ -64,6 +65,7 @@ class Layer {
     ReceiveReadiness receive_readiness;
     NodePeers node_peers;
     NativeGpuSupport native_gpu;
+    MemoryKinds memory_kinds;
     /// Whether the calls that complete operations come here. False in a process in which no GPU can appear.
     bool tracks_operations = true;
     report::Ledger ledger;

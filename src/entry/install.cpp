@@ -29,7 +29,8 @@ void install(const loader::Binding& binding) {
     }
     // The served functions come after those that the layer only observes, and so replace their slots.
     for (const Services& family :
-         {tracing ? observed_services() : waiting_services(), environment_services(), point_to_point_services(),
+         {tracing ? observed_services() : waiting_services(), environment_services(), memory_kind_services(),
+          point_to_point_services(),
           persistent_services(), completion_services(), collective_services(), edge_services(),
           neighbourhood_services(), pack_services(), one_sided_services(), file_services()}) {
         for (const loader::Service& service : family) {
