@@ -98,6 +98,11 @@ class Layer {
     /// The tuning figures for this GPU.
     [[nodiscard]] transfer::Tuning tuning(gpu::Runtime& runtime) const;
 
+    /// Whether the world model or a session is up.
+    [[nodiscard]] bool any_model_is_open() {
+        const std::scoped_lock lock(_mutex);
+        return _open_models > 0;
+    }
     /// Called after each successful MPI_Init*, MPI_Session_init and before each MPI_Finalize, MPI_Session_finalize.
     void mpi_started(bool world_model);
     void mpi_stopping(bool world_model);

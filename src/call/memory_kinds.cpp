@@ -163,9 +163,8 @@ bool MemoryKinds::is_host_only(const MPI_Comm communicator) {
     if (last.generation != generation || last.communicator != communicator) {
         const std::scoped_lock lock(_mutex);
         const auto known = _known.find(NamedObject::of(NamedObject::Type::communicator, communicator));
-        const bool host_only =
-            known != _known.end() && known->second.asserted && known->second.host_only &&
-            !(known->second.names_mpi && _gave_device_memory.load(std::memory_order_relaxed));
+        const bool host_only = known != _known.end() && known->second.asserted && known->second.host_only &&
+                               !(known->second.names_mpi && _gave_device_memory.load(std::memory_order_relaxed));
         last = {communicator, generation, host_only};
     }
     return last.host_only;

@@ -91,8 +91,8 @@ class MemoryKinds {
     /// Whether all buffers that this process passes on the communicator are host memory, as the program asserts.
     [[nodiscard]] bool is_host_only(MPI_Comm communicator);
 
-    /// The GPU runtime for memory of these kinds. A program may ask for its first GPU memory here: then this initialises
-    /// the runtime that the machine has.
+    /// The GPU runtime for memory of these kinds. A program may ask for its first GPU memory here: then this
+    /// initialises the runtime that the machine has.
     [[nodiscard]] gpu::Runtime& runtime_to_allocate_from(const std::string& kinds);
     /// MPI_Alloc_mem for a kind that is not `host`. Null: there is none left.
     [[nodiscard]] void* allocate(gpu::Runtime& runtime, gpu::MemoryKind kind, std::size_t bytes);

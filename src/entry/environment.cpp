@@ -36,6 +36,7 @@ void started(const bool world_model) {
         loader::pass_everything_through(owner.binding);
         owner.tracks_operations = false;
         serve(memory_kind_services());
+        serve(query_services());
         if (owner.node_peers.has_network()) {
             serve_what_needs_all();
         }
@@ -57,7 +58,9 @@ struct Init {
 
 void serve(const Services& services) {
     for (const loader::Service& service : services) {
-        if (service.entry != nullptr && layer().binding.symbol(loader::name_of(service.function)) != nullptr) {
+        const bool extension = static_cast<int>(service.function) >= loader::kFunctions;
+        if (service.entry != nullptr &&
+            (extension || layer().binding.symbol(loader::name_of(service.function)) != nullptr)) {
             loader::set_slot(service.function, service.entry, service.entry);
         }
     }
@@ -135,7 +138,19 @@ struct SessionFinalize {
     }
 };
 
+/// Programs ask before MPI_Init and after MPI_Finalize, too, where an MPI's own query may end the process.
+bool mpi_is_up() {
+    const Native& native = layer().real;
+    int begun = 0, over = 0;
+    native.Initialized(&begun);
+    native.Finalized(&over);
+    return (begun != 0 && over == 0) || layer().any_model_is_open();
+}
+
 int native_answer(const char* const query) {
+    if (!mpi_is_up()) {
+        return 0;
+    }
     using Query = int (*)();
     const auto ask = reinterpret_cast<Query>(layer().binding.symbol(query));
     return ask != nullptr ? ask() : 0;
@@ -161,7 +176,7 @@ int gpu_query_support(const int type, int* const is_supported) {
     }
     using Query = int (*)(int, int*);
     const auto ask = reinterpret_cast<Query>(layer().binding.symbol("MPIX_GPU_query_support"));
-    if (ask != nullptr) {
+    if (ask != nullptr && mpi_is_up()) {
         return ask(type, is_supported);
     }
     if (is_supported != nullptr) {
@@ -181,6 +196,11 @@ Services environment_services() {
         AWAKEN_SERVE(Session_finalize, SessionFinalize),
         AWAKEN_SERVE(Type_free, TypeFree),
         AWAKEN_SERVE(Comm_set_errhandler, SetErrorHandler),
+    };
+}
+
+Services query_services() {
+    return {
         {Function::MPIX_Query_cuda_support, reinterpret_cast<void*>(&query_cuda_support)},
         {Function::MPIX_Query_rocm_support, reinterpret_cast<void*>(&query_rocm_support)},
         {Function::MPIX_Query_hip_support, reinterpret_cast<void*>(&query_hip_support)},

@@ -262,8 +262,8 @@ std::mutex resolve_mutex;
 std::atomic<const Binding*> bound{nullptr};
 bool resolved = false;  // read and written with the lock held
 
-/// Where set_slot() writes: a table aside while the first call is resolved. A thread that makes its first call meanwhile
-/// must not find the MPI's function where ours is about to be.
+/// Where set_slot() writes: a table aside while the first call is resolved. A thread that makes its first call
+/// meanwhile must not find the MPI's function where ours is about to be.
 constexpr std::size_t kSlots = 2 * kFunctions + kExtensions;
 std::array<void*, kSlots> slots_to_be{};
 void** slots = awaken_slots;
