@@ -199,6 +199,7 @@ struct Hip {
 };
 
 Error put_attributes(hipPointerAttribute_t* attributes, Address address) {
+    count_pointer_query();
     if (!attributes || address == 0) {
         return Error::invalid_value;
     }

@@ -83,6 +83,7 @@ AWAKEN_EXPORT int AWAKEN_CALL(MemAdvise)(Address address, std::size_t, int, int)
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(PointerGetAttribute)(void* data, int attribute, Address address) {
+    count_pointer_query();
     return call<Api>([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         return allocation ? put_attribute<Api>(allocation.get(), address, attribute, data) : Error::invalid_value;

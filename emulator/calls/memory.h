@@ -169,6 +169,7 @@ Error put_attribute(const Allocation* allocation, Address address, int attribute
 
 template <FrontEnd Api>
 int pointer_attributes(unsigned count, const int* attributes, void** data, Address address) {
+    count_pointer_query();
     return call<Api>([&] {
         if (count != 0 && (!attributes || !data)) {
             return Error::invalid_value;

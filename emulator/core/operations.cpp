@@ -75,7 +75,7 @@ void fill_rows(const FillRequest& request) {
 }
 
 /// Of this process, for awaken_emulator_operations.
-std::atomic<std::uint64_t> copies_given{0}, kernels_given{0}, events_answered{0};
+std::atomic<std::uint64_t> copies_given{0}, kernels_given{0}, events_answered{0}, pointers_queried{0};
 
 /// For awaken_emulator_interrupt_copy; the length is written first.
 std::atomic<std::size_t> interrupted_from{0};
@@ -633,7 +633,15 @@ int find_device_by_bus_id(const char* text) {
     return -1;
 }
 
+void count_pointer_query() noexcept {
+    pointers_queried.fetch_add(1, std::memory_order_relaxed);
+}
+
 }  // namespace awaken::emulator
+
+std::uint64_t awaken_emulator_pointer_queries() {
+    return awaken::emulator::pointers_queried.load(std::memory_order_relaxed);
+}
 
 void awaken_emulator_operations(std::uint64_t* const copies, std::uint64_t* const kernels,
                                 std::uint64_t* const events) {

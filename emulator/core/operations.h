@@ -87,6 +87,9 @@ void call_in_stream(Stream& stream, Work function);
 [[nodiscard]] Error launch_kernel(const void* function, const Launch& launch, const std::shared_ptr<Stream>& stream,
                                   void** arguments, void** extra);
 
+/// Counts for awaken_emulator_pointer_queries().
+void count_pointer_query() noexcept;
+
 /// The device with this PCI address ("0000:10:00.0"), or -1.
 [[nodiscard]] int find_device_by_bus_id(const char* text);
 
@@ -95,6 +98,9 @@ void call_in_stream(Stream& stream, Work function);
 /// Copies (2-D ones count as one), kernels and records of events that this process has given to the driver so far. For
 /// tests of how much work something takes; programs find it by name in libawaken-emulator.so.
 extern "C" void awaken_emulator_operations(std::uint64_t* copies, std::uint64_t* kernels, std::uint64_t* events);
+
+/// How often this process has asked what memory a pointer points to. Found as above.
+extern "C" std::uint64_t awaken_emulator_pointer_queries();
 
 /// How often this process has asked about an event and was told that it is over, which is what real drivers take their
 /// time for. Found as above.

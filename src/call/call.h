@@ -42,6 +42,11 @@ class Call {
         on(communicator);
         _peer = peer;
     }
+    /// Whether the program asserts that all its buffers on the call's communicator are host memory.
+    [[nodiscard]] bool is_host_only() const {
+        MemoryKinds& kinds = layer().memory_kinds;
+        return kinds.any_asserted() && _target == Target::communicator && kinds.is_host_only(_communicator);
+    }
     void on_window(const MPI_Win window) noexcept {
         _window = window;
         _target = Target::window;

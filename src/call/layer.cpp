@@ -24,6 +24,7 @@ Layer::Layer(const loader::Binding& mpi, Settings given)
       communicators(real),
       node_peers(*this),
       native_gpu(*this),
+      memory_kinds(*this),
       trace(*this) {
     real.load(binding);
     completion.load(binding);
@@ -184,6 +185,7 @@ void Layer::mpi_stopped() {
     if (_packer != nullptr) {
         _packer->shut_down();
     }
+    memory_kinds.mpi_stopped();
     pool.trim();
     bounce_buffers.trim();
     gpu().do_deferred(gpu::kPatience);

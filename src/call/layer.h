@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "call/communicators.h"
+#include "call/memory_kinds.h"
 #include "call/native_gpu_support.h"
 #include "call/node_peers.h"
 #include "call/rank_trace.h"
@@ -64,6 +65,7 @@ class Layer {
     ReceiveReadiness receive_readiness;
     NodePeers node_peers;
     NativeGpuSupport native_gpu;
+    MemoryKinds memory_kinds;
     /// Whether the calls that complete operations come here. False in a process in which no GPU can appear.
     bool tracks_operations = true;
     report::Ledger ledger;
@@ -96,6 +98,11 @@ class Layer {
     /// The tuning figures for this GPU.
     [[nodiscard]] transfer::Tuning tuning(gpu::Runtime& runtime) const;
 
+    /// Whether the world model or a session is up.
+    [[nodiscard]] bool any_model_is_open() {
+        const std::scoped_lock lock(_mutex);
+        return _open_models > 0;
+    }
     /// Called after each successful MPI_Init*, MPI_Session_init and before each MPI_Finalize, MPI_Session_finalize.
     void mpi_started(bool world_model);
     void mpi_stopping(bool world_model);

@@ -10,6 +10,9 @@ namespace awaken::AWAKEN_ABI {
 using Services = std::vector<loader::Service>;
 
 [[nodiscard]] Services environment_services();       ///< entry/environment.cpp: start, end, queries, datatype life
+[[nodiscard]] Services query_services();             ///< entry/environment.cpp: whether device pointers may be passed
+[[nodiscard]] Services memory_kind_services();       ///< entry/memory_kinds.cpp: kinds of memory in info values
+[[nodiscard]] Services session_kind_services();      ///< entry/memory_kinds.cpp: more, once a session asks for kinds
 [[nodiscard]] Services point_to_point_services();    ///< p2p/point_to_point.cpp: send and receive in all modes
 [[nodiscard]] Services persistent_services();        ///< p2p/persistent.cpp: persistent and partitioned
 [[nodiscard]] Services completion_services();        ///< p2p/completion.cpp: wait, test, cancel, free

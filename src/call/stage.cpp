@@ -49,6 +49,13 @@ bool readable(const void* address) noexcept {
 
 Stage::Stage(Call& call) : _layer(&layer()), _function(call.name()), _call(&call) {}
 
+bool Stage::is_host_only() const {
+    if (_asserted == Asserted::not_asked) [[unlikely]] {
+        _asserted = _call->is_host_only() ? Asserted::host : Asserted::nothing;
+    }
+    return _asserted == Asserted::host;
+}
+
 bool Stage::may_need_service() const {
     return _layer->gpu().vendor() != gpu::Vendor::none;
 }
@@ -82,6 +89,10 @@ Stage::Located Stage::locate(const void* const address, const std::int64_t count
     if (layout.size() == 0) {
         return located;
     }
+    const bool is_asserted_host = is_host_only();
+    if (is_asserted_host && !_layer->settings.check) {
+        return located;
+    }
     const auto* const bytes = static_cast<const std::byte*>(address);
     if (layout.is_contiguous(count)) {
         const void* const first = bytes + layout.true_begin();
@@ -111,9 +122,22 @@ Stage::Located Stage::locate(const void* const address, const std::int64_t count
         }
     }
     if (_layer->settings.check) {
+        if (is_asserted_host) {
+            check_assertion(address, located);
+        }
         check(address, count, *located.type, located);
     }
     return located;
+}
+
+void Stage::check_assertion(const void* const address, const Located& located) const {
+    if (!located.served) {
+        return;
+    }
+    char text[256];
+    snprintf(text, sizeof text, "%s: the buffer at %p is %s memory, but the communicator's %s allows host memory only",
+             _function, address, gpu::to_string(located.info.kind), kAssertedKinds);
+    throw ClassedError(MPI_ERR_BUFFER, text, "name the buffer's kind in the assertion, or use another communicator");
 }
 
 bool Stage::reaches_next(const void* const first, const std::int64_t bytes, const gpu::PointerInfo& info) const {
@@ -230,7 +254,7 @@ Stage::Placed Stage::place(const Access access, const void* const address, const
                            const MPI_Datatype type, const Packing packing, const std::int64_t stored,
                            const Located& located) {
     if (!located.served) {
-        if (_watching && count > 0 && type != MPI_DATATYPE_NULL) {
+        if (_watching && count > 0 && type != MPI_DATATYPE_NULL && !is_host_only()) {
             _watched.push_back({address, count, _layer->datatypes.find(type)});
         }
         account_native(count, type);
@@ -282,7 +306,7 @@ bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, 
             end = block.user + block.count * type->layout.extent();
         }
         if (!served) {
-            if (_watching && first != nullptr) {
+            if (_watching && first != nullptr && !is_host_only()) {
                 for (const Block& block : blocks) {
                     if (block.count > 0) {
                         _watched.push_back({block.user, block.count, type});
@@ -307,7 +331,7 @@ bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, 
         }
         Located located = locate(block.user, block.count, block.type);
         served = served || located.served;
-        if (_watching) {
+        if (_watching && !is_host_only()) {
             watched.push_back({block.user, block.count, located.type});
         }
         types.push_back(located.type);
@@ -332,7 +356,7 @@ bool Stage::partitions(const Access access, const void* const address, const std
                        const std::int64_t count, const MPI_Datatype type, Argument<MPI_Count>& argument) {
     const Located located = locate(address, partitions * count, type);
     if (!located.served) {
-        if (_watching && partitions * count > 0) {
+        if (_watching && partitions * count > 0 && !is_host_only()) {
             _watched.push_back({address, partitions * count, _layer->datatypes.find(type)});
         }
         return false;

@@ -89,6 +89,9 @@ class Stage {
         const Placed placed = place(access, address, elements, type, Packing::packed, -1, located);
         return {placed.address, count, placed.type};
     }
+    /// Whether the program asserts that its buffers are host memory: nobody asks the driver about them, except to check
+    /// that (AWAKEN_CHECK). First called while the call lasts.
+    [[nodiscard]] bool is_host_only() const;
     /// Counts the bytes of a host buffer; only the report uses them.
     void account_native(std::int64_t count, MPI_Datatype type) const;
     /// The packed bytes of the only staging buffer.
@@ -180,6 +183,7 @@ class Stage {
     [[nodiscard]] bool reaches_next(const void* first, std::int64_t bytes, const gpu::PointerInfo& info) const;
     [[nodiscard]] bool any_block_served(const std::byte* address, std::int64_t count, const Datatype& type) const;
     void check(const void* address, std::int64_t count, const Datatype& type, const Located& located) const;
+    void check_assertion(const void* address, const Located& located) const;
     /// Checks one stretch of memory, `offset` bytes from the argument.
     void check_range(const void* address, std::int64_t offset, std::int64_t bytes, const gpu::PointerInfo& info) const;
     /// Places `blocks` one after another in a staging buffer. `offsets` receives the start of each, in bytes. Returns
@@ -200,6 +204,8 @@ class Stage {
     std::vector<StagingBuffer> _staging_buffers;
     std::vector<Watched> _watched;
     bool _watching = false;
+    enum class Asserted : std::uint8_t { not_asked, nothing, host };
+    mutable Asserted _asserted = Asserted::not_asked;
     /// Displacement and type arrays that the MPI got. Nonblocking operations need them until they complete.
     std::vector<std::shared_ptr<void>> _arrays;
 };

@@ -145,9 +145,25 @@ struct Neighbours {
 struct MakeTopology {
     template <Function function, class... Arguments>
     static int run(Call&, Arguments... arguments) {
-        const int error = below<function>()(arguments...);
-        MPI_Comm* const made = std::get<sizeof...(Arguments) - 1>(std::tuple(arguments...));
+        std::tuple<Arguments...> all(arguments...);
+        constexpr std::size_t kArguments = sizeof...(Arguments);
+        MPI_Info hints = MPI_INFO_NULL;
+        constexpr bool kTakesHints =
+            function == Function::Dist_graph_create || function == Function::Dist_graph_create_adjacent;
+        if constexpr (kTakesHints) {
+            hints = std::get<kArguments - 3>(all);
+        }
+        const InfoForMpi for_mpi(hints);
+        if constexpr (kTakesHints) {
+            std::get<kArguments - 3>(all) = for_mpi.get();
+        }
+        const int error = std::apply(below<function>(), all);
+        MPI_Comm* const made = std::get<kArguments - 1>(all);
         if (error == MPI_SUCCESS && *made != MPI_COMM_NULL) {
+            MemoryKinds& kinds = layer().memory_kinds;
+            const NamedObject object = NamedObject::of(NamedObject::Type::communicator, *made);
+            kinds.inherit(NamedObject::of(NamedObject::Type::communicator, std::get<0>(all)), object);
+            kinds.take_hints(object, hints);
             static_cast<void>(topology_neighbours_of(*made, CollectiveComm::NeighbourUse::making));
         }
         return error;

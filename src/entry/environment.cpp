@@ -1,6 +1,6 @@
 // Start and end of MPI, the life of datatypes, and the queries by which programs decide to use device pointers.
 
-#include <cstring>
+#include <optional>
 #include <string>
 
 #include "call/call.h"
@@ -13,11 +13,15 @@ namespace {
 
 /// Serves only the functions that all ranks of a job of several nodes must take part in.
 void serve_what_needs_all();
+void serve(const Services& services);
 
 /// MPI is up: from now on the layer knows whether the job may use a GPU.
 void started(const bool world_model) {
     Layer& owner = layer();
     owner.mpi_started(world_model);
+    if (world_model) {
+        owner.memory_kinds.world_started();
+    }
     // A second time: mpi4py asks which MPI this is before it loads its extension module.
     loader::withdraw_absent_functions(owner.binding);
     const bool asked_for = owner.settings.gpu == gpu::Choice::cuda || owner.settings.gpu == gpu::Choice::hip;
@@ -31,6 +35,8 @@ void started(const bool world_model) {
         // No GPU can appear here: the program gets its MPI back, and each call costs one jump.
         loader::pass_everything_through(owner.binding);
         owner.tracks_operations = false;
+        serve(memory_kind_services());
+        serve(query_services());
         if (owner.node_peers.has_network()) {
             serve_what_needs_all();
         }
@@ -50,12 +56,26 @@ struct Init {
     }
 };
 
+void serve(const Services& services) {
+    for (const loader::Service& service : services) {
+        const bool extension = static_cast<int>(service.function) >= loader::kFunctions;
+        if (service.entry != nullptr &&
+            (extension || layer().binding.symbol(loader::name_of(service.function)) != nullptr)) {
+            loader::set_slot(service.function, service.entry, service.entry);
+        }
+    }
+}
+
 struct SessionInit {
-    template <Function function, class... Arguments>
-    static int run(Call&, Arguments... arguments) {
-        const int error = below<function>()(arguments...);
+    template <Function function, class Handler, class Session>  // an MPI-3 header has no MPI_Session
+    static int run(Call&, MPI_Info info, Handler handler, Session* session) {
+        const int error = below<function>()(info, handler, session);
         if (error == MPI_SUCCESS) {
             started(false);
+            if (const std::optional<std::string> kinds = info_value(info, kProvidedKinds)) {
+                layer().memory_kinds.request(NamedObject::of(NamedObject::Type::session, *session), *kinds);
+                serve(session_kind_services());
+            }
         }
         return error;
     }
@@ -103,17 +123,14 @@ void serve_what_needs_all() {
     void* const free = Entry<Function::Type_free, TypeFree>::address();
     loader::set_slot(Function::Type_free, free, free);
     for (const Services& services : {window_agreement_services(), proposing_services(), edge_services()}) {
-        for (const loader::Service& service : services) {
-            if (service.entry != nullptr && layer().binding.symbol(loader::name_of(service.function)) != nullptr) {
-                loader::set_slot(service.function, service.entry, service.entry);
-            }
-        }
+        serve(services);
     }
 }
 
 struct SessionFinalize {
     template <Function function, class Session>  // an MPI-3 header has no MPI_Session
     static int run(Call&, Session* session) {
+        layer().memory_kinds.forget(NamedObject::of(NamedObject::Type::session, *session));
         layer().mpi_stopping(false);
         const int error = below<function>()(session);
         layer().mpi_stopped();
@@ -121,43 +138,19 @@ struct SessionFinalize {
     }
 };
 
-/// True when the program may pass device pointers of this vendor to MPI calls.
-bool serves(const gpu::Vendor vendor) {
-    const gpu::Vendor used = layer().gpu().vendor();
-    // Programs ask right after MPI_Init, before their first GPU call loads the runtime.
-    return used != gpu::Vendor::none ? used == vendor : gpu::expected_vendor() == vendor;
+/// Programs ask before MPI_Init and after MPI_Finalize, too, where an MPI's own query may end the process.
+bool mpi_is_up() {
+    const Native& native = layer().real;
+    int begun = 0, over = 0;
+    native.Initialized(&begun);
+    native.Finalized(&over);
+    return (begun != 0 && over == 0) || layer().any_model_is_open();
 }
 
-/// Adds the kinds of memory that the program may pass to the info key that MPI-4.1 programs read (MPI-4.1, 12.4.3).
-struct GetInfo {
-    template <Function function, class Handle>
-    static int run(Call&, Handle object, MPI_Info* info) {
-        const int error = below<function>()(object, info);
-        if (error != MPI_SUCCESS || *info == MPI_INFO_NULL) {
-            return error;
-        }
-        constexpr const char* kKey = "mpi_memory_alloc_kinds";
-        const Native& native = layer().real;
-        std::string kinds = "mpi,system";
-        int length = 0, found = 0;
-        native.Info_get_valuelen(*info, kKey, &length, &found);
-        if (found != 0) {
-            std::string value(static_cast<std::size_t>(length) + 1, '\0');
-            native.Info_get(*info, kKey, length, value.data(), &found);
-            kinds = value.c_str();
-        }
-        for (const gpu::Vendor vendor : {gpu::Vendor::cuda, gpu::Vendor::hip}) {
-            const std::string kind = vendor == gpu::Vendor::cuda ? "cuda" : "rocm";
-            if (serves(vendor) && kinds.find(kind) == std::string::npos) {
-                kinds += "," + kind + "," + kind + ":host," + kind + ":device," + kind + ":managed";
-            }
-        }
-        native.Info_set(*info, kKey, kinds.c_str());
-        return error;
-    }
-};
-
 int native_answer(const char* const query) {
+    if (!mpi_is_up()) {
+        return 0;
+    }
     using Query = int (*)();
     const auto ask = reinterpret_cast<Query>(layer().binding.symbol(query));
     return ask != nullptr ? ask() : 0;
@@ -183,7 +176,7 @@ int gpu_query_support(const int type, int* const is_supported) {
     }
     using Query = int (*)(int, int*);
     const auto ask = reinterpret_cast<Query>(layer().binding.symbol("MPIX_GPU_query_support"));
-    if (ask != nullptr) {
+    if (ask != nullptr && mpi_is_up()) {
         return ask(type, is_supported);
     }
     if (is_supported != nullptr) {
@@ -203,9 +196,11 @@ Services environment_services() {
         AWAKEN_SERVE(Session_finalize, SessionFinalize),
         AWAKEN_SERVE(Type_free, TypeFree),
         AWAKEN_SERVE(Comm_set_errhandler, SetErrorHandler),
-        AWAKEN_SERVE(Comm_get_info, GetInfo),
-        AWAKEN_SERVE(Win_get_info, GetInfo),
-        AWAKEN_SERVE(Session_get_info, GetInfo),
+    };
+}
+
+Services query_services() {
+    return {
         {Function::MPIX_Query_cuda_support, reinterpret_cast<void*>(&query_cuda_support)},
         {Function::MPIX_Query_rocm_support, reinterpret_cast<void*>(&query_rocm_support)},
         {Function::MPIX_Query_hip_support, reinterpret_cast<void*>(&query_hip_support)},

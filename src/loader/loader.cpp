@@ -258,8 +258,15 @@ Binding bind(const void* caller) {
     return binding;
 }
 
-std::once_flag resolve_once;
-const Binding* bound = nullptr;
+std::mutex resolve_mutex;
+std::atomic<const Binding*> bound{nullptr};
+bool resolved = false;  // read and written with the lock held
+
+/// Where set_slot() writes: a table aside while the first call is resolved. A thread that makes its first call
+/// meanwhile must not find the MPI's function where ours is about to be.
+constexpr std::size_t kSlots = 2 * kFunctions + kExtensions;
+std::array<void*, kSlots> slots_to_be{};
+void** slots = awaken_slots;
 
 constexpr std::array<const char*, kFunctions + kExtensions> kNames = {
 #define AWAKEN_FUNCTION(index, name) "MPI_" #name,
@@ -340,7 +347,7 @@ void* Binding::tool_symbol(const char* const name) const noexcept {
 }
 
 const Binding* binding_in_use() noexcept {
-    return bound;
+    return bound.load(std::memory_order_acquire);
 }
 
 std::string loaded_library() {
@@ -350,18 +357,18 @@ std::string loaded_library() {
 
 void* data_symbol(const char* const name) noexcept {
     void* const global = dlsym(RTLD_DEFAULT, name);
-    return global != nullptr ? global : dlsym(bound->handle, name);
+    return global != nullptr ? global : dlsym(bound.load(std::memory_order_acquire)->handle, name);
 }
 
 void set_slot(const Function function, void* const mpi, void* const pmpi) noexcept {
     const auto index = static_cast<std::size_t>(function);
     // Other threads may be jumping through the table, so each slot is replaced by one atomic store.
     if (index >= kFunctions) {
-        __atomic_store_n(&awaken_slots[index + kFunctions], mpi, __ATOMIC_RELEASE);
+        __atomic_store_n(&slots[index + kFunctions], mpi, __ATOMIC_RELEASE);
         return;
     }
-    __atomic_store_n(&awaken_slots[2 * index], mpi, __ATOMIC_RELEASE);
-    __atomic_store_n(&awaken_slots[2 * index + 1], pmpi, __ATOMIC_RELEASE);
+    __atomic_store_n(&slots[2 * index], mpi, __ATOMIC_RELEASE);
+    __atomic_store_n(&slots[2 * index + 1], pmpi, __ATOMIC_RELEASE);
 }
 
 void pass_everything_through(const Binding& binding) noexcept {
@@ -653,18 +660,27 @@ extern "C" __attribute__((visibility("hidden"))) void awaken_resolve(const void*
                           "load that library after the program's first MPI call, or set AWAKEN=off")
                         .what());
     }
-    std::call_once(loader::resolve_once, [caller] {
-        resolving = true;
-        try {
-            // Kept for the life of the process: a program may call MPI until its end.
-            auto* const binding = new loader::Binding(loader::bind(caller));
-            loader::bound = binding;
-            loader::pass_everything_through(*binding);
-            loader::withdraw_absent_functions(*binding);
-            core::install(*binding);
-        } catch (const std::exception& error) {
-            loader::die(error.what());
-        }
-        resolving = false;
-    });
+    // Several threads may make the first call at the same time. The others wait until the slots are final.
+    const std::scoped_lock lock(loader::resolve_mutex);
+    if (loader::resolved) {
+        return;
+    }
+    resolving = true;
+    try {
+        // Kept for the life of the process: a program may call MPI until its end.
+        auto* const binding = new loader::Binding(loader::bind(caller));
+        loader::bound.store(binding, std::memory_order_release);
+        loader::slots = loader::slots_to_be.data();
+        loader::pass_everything_through(*binding);
+        loader::withdraw_absent_functions(*binding);
+        core::install(*binding);
+    } catch (const std::exception& error) {
+        loader::die(error.what());
+    }
+    loader::slots = awaken_slots;
+    for (std::size_t i = 0; i < loader::kSlots; ++i) {
+        __atomic_store_n(&awaken_slots[i], loader::slots_to_be[i], __ATOMIC_RELEASE);
+    }
+    loader::resolved = true;
+    resolving = false;
 }

@@ -121,7 +121,7 @@ void SendOperation::find_receiver(Message& message) {
     ipc::Link* const link = owner.node_peers.link();
     const bool offers = facts.served && facts.mode != Mode::plain;
     const bool may_offer = !facts.served && facts.mode == Mode::offered && link != nullptr && facts.packable &&
-                           message.bytes() >= link->least_from_host() && !facts.gaps;
+                           message.bytes() >= link->least_from_host() && !facts.gaps && !_stage.is_host_only();
     if (!facts.served && !may_offer && !facts.as_long_as_rts) {
         return;
     }

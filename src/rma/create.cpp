@@ -9,6 +9,7 @@
 #include <span>
 
 #include "call/progress.h"
+#include "gpu/memory_kinds.h"
 #include "rma/window.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -290,20 +291,9 @@ int make(const Call& call, const WindowProposal& share, const MPI_Comm comm, MPI
     return make_mirrored(call, share, comm, window, true, why_not, ways);
 }
 
-std::string value_of(const MPI_Info info, const char* const key) {
-    const Native& native = layer().real;
-    int length = 0, found = 0;
-    if (info == MPI_INFO_NULL || native.Info_get_valuelen(info, key, &length, &found) != MPI_SUCCESS || found == 0) {
-        return {};
-    }
-    std::string value(static_cast<std::size_t>(length) + 1, '\0');
-    native.Info_get(info, key, length, value.data(), &found);
-    return value.c_str();
-}
-
 /// Whether others may lock the window.
 bool allows_locks(const MPI_Info info) {
-    return value_of(info, "no_locks") != "true";
+    return info_value(info, "no_locks") != "true";
 }
 
 /// MPI_Win_create(base, size, disp_unit, info, comm, win).
@@ -341,23 +331,17 @@ struct CreateWindow {
 
 // ---- memory of the layer's ------------------------------------------------------------------------------------------
 
-/// Whether the program wants GPU memory for the window: it does if all kinds that it names are device memory.
+/// Whether the program wants GPU memory for the window.
 bool asks_for_device_memory(const MPI_Info info) {
-    if (value_of(info, "awaken_memory") == "device") {
+    if (info == MPI_INFO_NULL) {
+        return false;
+    }
+    if (info_value(info, "awaken_memory") == "device") {
         return true;
     }
-    std::string kinds = value_of(info, "mpi_memory_alloc_kinds");
-    bool any = false;
-    while (!kinds.empty()) {
-        const std::size_t end = std::min(kinds.find(','), kinds.size());
-        const std::string kind = kinds.substr(0, end);
-        if (kind != "cuda:device" && kind != "rocm:device") {
-            return false;
-        }
-        any = true;
-        kinds.erase(0, std::min(end + 1, kinds.size()));
-    }
-    return any;
+    const std::optional<std::string> kinds = info_value(info, kProvidedKinds);
+    return kinds && gpu::kind_to_allocate(*kinds, layer().memory_kinds.runtime_to_allocate_from(*kinds).vendor()) ==
+                        gpu::MemoryKind::device;
 }
 
 /// Device memory, or host memory, which is freed with the last copy of the pointer. Null when there is none.
@@ -369,6 +353,7 @@ std::shared_ptr<void> allocate(const bool device, const MPI_Aint bytes) {
         if (!runtime.allocate(on, static_cast<std::size_t>(bytes), memory).ok()) {
             return nullptr;
         }
+        layer().memory_kinds.gave_device_memory();
         return {memory, [&runtime, on](void* gone) { runtime.free_when_idle(gone, on); }};
     }
     if (layer().real.Alloc_mem(bytes, MPI_INFO_NULL, static_cast<void*>(&memory)) != MPI_SUCCESS) {
@@ -550,7 +535,7 @@ struct AllocateSharedWindow {
         if (without != 0) {
             refuse(call, "not all ranks ask for device memory");
         }
-        const bool apart = value_of(info, "alloc_shared_noncontig") == "true";
+        const bool apart = info_value(info, "alloc_shared_noncontig") == "true";
         const bool all_apart = all_say(apart ? 0 : 1, comm) == 0;
         SharedAllocation allocation(comm, size, all_apart);
         if (all_say(allocation.works ? 0 : 1, comm) != 0) {

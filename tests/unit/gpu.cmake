@@ -14,6 +14,7 @@ add_executable(gpu_test
     gpu_find_test.cpp
     gpu_identity_table_test.cpp
     gpu_kernel_cache_test.cpp
+    gpu_memory_kinds_test.cpp
     gpu_none_test.cpp
     gpu_shared_descriptors_test.cpp)
 target_link_libraries(gpu_test PRIVATE awaken_gpu GTest::gtest GTest::gtest_main Threads::Threads ${CMAKE_DL_LIBS})

@@ -1,0 +1,233 @@
+#include "call/memory_kinds.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "call/layer.h"
+#include "gpu/memory_kinds.h"
+
+namespace awaken::AWAKEN_ABI {
+
+std::optional<std::string> info_value(const MPI_Info info, const char* const key) {
+    const Native& native = layer().real;
+    int length = 0, found = 0;
+    if (info == MPI_INFO_NULL || native.Info_get_valuelen(info, key, &length, &found) != MPI_SUCCESS || found == 0) {
+        return std::nullopt;
+    }
+    std::string value(static_cast<std::size_t>(length) + 1, '\0');
+    native.Info_get(info, key, length, value.data(), &found);
+    return value.c_str();
+}
+
+bool serves(const gpu::Vendor vendor) {
+    if (layer().settings.gpu == gpu::Choice::none) {
+        return false;
+    }
+    const gpu::Vendor used = layer().gpu().vendor();
+    // Programs ask right after MPI_Init, before their first GPU call loads the runtime.
+    return used != gpu::Vendor::none ? used == vendor : gpu::expected_vendor() == vendor;
+}
+
+InfoForMpi::InfoForMpi(const MPI_Info given) : _info(given) {
+    const std::optional<std::string> asserted = info_value(given, kAssertedKinds);
+    if (!asserted || gpu::are_host_kinds(*asserted)) {
+        return;
+    }
+    const Native& native = layer().real;
+    if (native.Info_dup(given, &_own) == MPI_SUCCESS) {
+        native.Info_delete(_own, kAssertedKinds);
+        _info = _own;
+    }
+}
+
+InfoForMpi::~InfoForMpi() {
+    if (_own != MPI_INFO_NULL) {
+        layer().real.Info_free(&_own);
+    }
+}
+
+namespace {
+
+std::vector<gpu::Vendor> served_vendors() {
+    std::vector<gpu::Vendor> vendors;
+    for (const gpu::Vendor vendor : {gpu::Vendor::cuda, gpu::Vendor::hip}) {
+        if (serves(vendor)) {
+            vendors.push_back(vendor);
+        }
+    }
+    return vendors;
+}
+
+}  // namespace
+
+void MemoryKinds::world_started() {
+    std::optional<std::string> requested = info_value(MPI_INFO_ENV, kProvidedKinds);
+    if (!requested) {
+        // Open MPI 5's mpirun passes the option on as a parameter that its library does not know yet.
+        if (const char* const parameter = getenv("OMPI_MCA_mpi_memory_alloc_kinds")) {
+            requested = parameter;
+        }
+    }
+    if (requested) {
+        const std::scoped_lock lock(_mutex);
+        _requested_of_launcher = std::make_shared<const std::string>(std::move(*requested));
+    }
+}
+
+void MemoryKinds::mpi_stopped() {
+    const std::scoped_lock lock(_mutex);
+    _known.clear();
+    _any_asserted.store(false, std::memory_order_relaxed);
+    changed();
+}
+
+void MemoryKinds::request(const NamedObject& session, const std::string& kinds) {
+    const std::scoped_lock lock(_mutex);
+    _known[session].requested = std::make_shared<const std::string>(kinds);
+}
+
+void MemoryKinds::inherit(const NamedObject& origin, const NamedObject& made) {
+    const std::scoped_lock lock(_mutex);
+    const auto known = _known.find(origin);
+    if (known != _known.end() && known->second.requested != nullptr) {
+        const std::shared_ptr<const std::string> requested = known->second.requested;
+        _known[made].requested = requested;
+    }
+}
+
+std::string MemoryKinds::provided_to(const Known& known, const std::vector<gpu::Vendor>& vendors) const {
+    const std::shared_ptr<const std::string>& requested =
+        known.requested != nullptr ? known.requested : _requested_of_launcher;
+    return gpu::provided_kinds(vendors, requested != nullptr ? std::optional(*requested) : std::nullopt);
+}
+
+void MemoryKinds::take_hints(const NamedObject& communicator, const MPI_Info info) {
+    std::optional<std::string> asserted = info_value(info, kAssertedKinds);
+    if (!asserted) {
+        return;
+    }
+    const std::vector<gpu::Vendor> vendors = served_vendors();
+    const std::scoped_lock lock(_mutex);
+    const auto present = _known.find(communicator);
+    Known known = present != _known.end() ? present->second : Known{};
+    if (!gpu::are_provided(*asserted, provided_to(known, vendors))) {
+        return;
+    }
+    known.host_only = gpu::are_host_kinds(*asserted);
+    known.names_mpi = false;
+    for (const gpu::NamedKind& named : gpu::parse_kinds(*asserted)) {
+        known.names_mpi = known.names_mpi || named.kind == "mpi";
+    }
+    known.asserted = std::move(asserted);
+    _known[communicator] = std::move(known);
+    changed();
+    _any_asserted.store(true, std::memory_order_relaxed);
+}
+
+void MemoryKinds::forget(const NamedObject& object) {
+    const std::scoped_lock lock(_mutex);
+    if (_known.erase(object) != 0) {
+        changed();
+    }
+}
+
+void MemoryKinds::answer(const NamedObject& object, const MPI_Info info) {
+    const std::vector<gpu::Vendor> vendors = served_vendors();
+    std::string provided;
+    std::optional<std::string> asserted;
+    {
+        const std::scoped_lock lock(_mutex);
+        const auto known = _known.find(object);
+        provided = provided_to(known != _known.end() ? known->second : Known{}, vendors);
+        if (known != _known.end()) {
+            asserted = known->second.asserted;
+        }
+    }
+    const Native& native = _layer.real;
+    provided = gpu::joined_kinds(provided, info_value(info, kProvidedKinds).value_or(""));
+    native.Info_set(info, kProvidedKinds, provided.c_str());
+    if (asserted && !asserted->empty()) {
+        native.Info_set(info, kAssertedKinds, asserted->c_str());
+    }
+}
+
+bool MemoryKinds::is_host_only(const MPI_Comm communicator) {
+    // Most calls use the communicator of the previous call.
+    struct Last {
+        MPI_Comm communicator;
+        std::uint64_t generation = 0;
+        bool host_only = false;
+    };
+    static thread_local Last last{};
+    const std::uint64_t generation = _generation.load(std::memory_order_acquire);
+    if (last.generation != generation || last.communicator != communicator) {
+        const std::scoped_lock lock(_mutex);
+        const auto known = _known.find(NamedObject::of(NamedObject::Type::communicator, communicator));
+        const bool host_only = known != _known.end() && known->second.asserted && known->second.host_only &&
+                               !(known->second.names_mpi && _gave_device_memory.load(std::memory_order_relaxed));
+        last = {communicator, generation, host_only};
+    }
+    return last.host_only;
+}
+
+gpu::Runtime& MemoryKinds::runtime_to_allocate_from(const std::string& kinds) {
+    gpu::Runtime& used = _layer.gpu();
+    if (used.vendor() != gpu::Vendor::none || _layer.settings.gpu == gpu::Choice::none) {
+        return used;
+    }
+    const gpu::Vendor expected = gpu::expected_vendor();
+    if (gpu::kind_to_allocate(kinds, expected) == gpu::MemoryKind::host) {
+        return used;
+    }
+    static_cast<void>(gpu::find(expected == gpu::Vendor::cuda ? gpu::Choice::cuda : gpu::Choice::hip));
+    return _layer.gpu();
+}
+
+void* MemoryKinds::allocate(gpu::Runtime& runtime, const gpu::MemoryKind kind, const std::size_t bytes) {
+    const int device = runtime.device_to_use();
+    void* memory = nullptr;
+    const gpu::Status status = kind == gpu::MemoryKind::pinned    ? runtime.allocate_pinned(bytes, memory)
+                               : kind == gpu::MemoryKind::managed ? runtime.allocate_managed(device, bytes, memory)
+                                                                  : runtime.allocate(device, bytes, memory);
+    if (!status.ok()) {
+        return nullptr;
+    }
+    if (kind != gpu::MemoryKind::pinned) {
+        gave_device_memory();
+    }
+    const std::scoped_lock lock(_mutex);
+    _allocations[memory] = {&runtime, kind, device};
+    _allocated.fetch_add(1, std::memory_order_relaxed);
+    return memory;
+}
+
+bool MemoryKinds::free(void* const memory) {
+    if (_allocated.load(std::memory_order_relaxed) == 0) {
+        return false;
+    }
+    Allocation gone{};
+    {
+        const std::scoped_lock lock(_mutex);
+        const auto found = _allocations.find(memory);
+        if (found == _allocations.end()) {
+            return false;
+        }
+        gone = found->second;
+        _allocations.erase(found);
+        _allocated.fetch_sub(1, std::memory_order_relaxed);
+    }
+    if (gone.kind == gpu::MemoryKind::pinned) {
+        gone.runtime->free_pinned_when_idle(memory);
+    } else {
+        gone.runtime->free_when_idle(memory, gone.device);
+    }
+    return true;
+}
+
+void MemoryKinds::gave_device_memory() noexcept {
+    if (!_gave_device_memory.exchange(true, std::memory_order_relaxed)) {
+        changed();
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI
