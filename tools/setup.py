@@ -100,6 +100,11 @@ TEST_PACKAGES = (
     DebianPackage("libamdhip64-dev", "tests against AMD's own HIP headers"),
 )
 
+LONG_PACKAGES = (
+    DebianPackage("g++-aarch64-linux-gnu", "tests of a build for 64-bit Arm"),
+    DebianPackage("qemu-user-static", "tests of a build for 64-bit Arm"),
+)
+
 
 # ---------------------------------------------------------------------------------------------- talking and running
 
@@ -486,6 +491,10 @@ def test_tools() -> None:
     optional_packages("test", TEST_PACKAGES)
 
 
+def long_test_tools() -> None:
+    optional_packages("long", LONG_PACKAGES)
+
+
 def style_tools() -> None:
     install_requirements("style", "clang-format, ruff, mypy")
 
@@ -513,6 +522,7 @@ BUILD: tuple[Callable[[], None], ...] = (
 PROFILES: dict[str, tuple[Callable[[], None], ...]] = {
     "build": BUILD,
     "test": (*BUILD, test_tools, style_tools),
+    "long": (*BUILD, test_tools, style_tools, long_test_tools),
     "docs": (prepare_venv, docs_tools),
     "wheels": (*BUILD, wheels_tools),
     # mypy reads the tests, and the types of what they import.

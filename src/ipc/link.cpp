@@ -195,6 +195,7 @@ void Link::received_from_host(const int peer, const std::int64_t bytes, const bo
     }
     std::atomic<std::uint32_t>& word = pair(_own, peer).from_host;
     const std::uint32_t wanted = to_device ? 1 : 0;
+    // Relaxed, as it is only a hint: the message arrives either way.
     if (word.load(std::memory_order_relaxed) != wanted) {
         word.store(wanted, std::memory_order_relaxed);
     }
@@ -526,7 +527,7 @@ bool Link::small_space() {
         _segment.release(*offset, bytes);
         return false;
     }
-    area(_own).small_bytes.store(bytes, std::memory_order_relaxed);
+    area(_own).small_bytes.store(bytes, std::memory_order_relaxed);  // published by the offset's release
     area(_own).small_offset.store(*offset, std::memory_order_release);
     return true;
 }

@@ -69,7 +69,12 @@ bool lies_within(const Location& location, const Strided* const shape, const std
 
 namespace {
 
+/// Relaxed stores are enough for a receiver that claims: the word's release, in the caller, publishes them. A probe reads
+/// without claiming, between two looks at the word (Inbox::size_of). It must not see a store of this use of the slot
+/// under the word of the last one. On x86 no store overtakes the word's "free" before it. On Arm one may, but for the
+/// fence.
 void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, const std::uint64_t available) noexcept {
+    std::atomic_thread_fence(std::memory_order_release);
     slot.receiver.store(receiver, std::memory_order_relaxed);
     slot.bytes.store(bytes, std::memory_order_relaxed);
     slot.ready.store(0, std::memory_order_relaxed);
@@ -266,7 +271,7 @@ TrueSize Inbox::size_of(const std::size_t rts_length) const noexcept {
     if ((state == OfferState::offered || state == OfferState::spilled) &&
         slot.receiver.load(std::memory_order_relaxed) == _own) {
         size.bytes = slot.bytes.load(std::memory_order_relaxed);
-        // The caller's next look at the version comes after this.
+        // The caller's next look at the version comes after this. Pairs with the fence in fill().
         std::atomic_thread_fence(std::memory_order_acquire);
     }
     return size;

@@ -372,6 +372,7 @@ std::optional<std::uint64_t> Segment::allocate(const std::size_t bytes) noexcept
     auto& header = *reinterpret_cast<Header*>(_base);
     std::atomic<std::uint64_t>& next = header.next;
     const std::uint64_t length = round_up(bytes, page_bytes());
+    // Relaxed: the exchange alone makes the room this process's own. Others get its offset by a word of its own order.
     std::uint64_t offset = next.load(std::memory_order_relaxed);
     do {
         // Whatever another process has written to `next`, the areas and other files are not touched.

@@ -623,6 +623,31 @@ TEST_F(OffersTest, ClaimAndSpillAtTheSameTimeHaveOneWinner) {
     RecordProperty("spills", spills);
 }
 
+TEST_F(OffersTest, AProbeNeverLearnsTheSizeOfAnotherMessage) {
+    constexpr std::uint64_t kMessages = 200000;
+    std::atomic<bool> over{false};
+    // Each message of the one slot has a size of its own, the generation that its word names.
+    std::thread sender([&] {
+        for (std::uint64_t at = 0; at < kMessages; ++at) {
+            const auto ticket = out.reserve();
+            ASSERT_TRUE(ticket);
+            out.offer(*ticket, kReceiver, ticket->generation, device_location());
+            out.withdraw(*ticket);
+        }
+        over.store(true, std::memory_order_release);
+    });
+    std::uint64_t wrong = 0, looks = 0;
+    while (!over.load(std::memory_order_acquire)) {
+        const TrueSize size = in.size_of(rts_length(0));
+        if (size.bytes && in.size_of(rts_length(0)).version == size.version) {
+            ++looks;
+            wrong += *size.bytes != size.version >> 8 ? 1 : 0;
+        }
+    }
+    sender.join();
+    EXPECT_EQ(wrong, 0u) << "of " << looks << " looks";
+}
+
 TEST_F(OffersTest, ManyThreadsReserveDifferentSlots) {
     constexpr int kThreads = 8;
     std::vector<std::atomic<int>> holders(kSlots);

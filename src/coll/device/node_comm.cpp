@@ -881,6 +881,7 @@ bool CollectiveOp::all_have_mapped() {
         }
     }
     _seen = 0;
+    // Relaxed: the loads above have acquired all of them.
     for (int member = 0; member < control_block.members(); ++member) {
         ok = ok && control_block.mapped(member, _number).value.load(std::memory_order_relaxed) ==
                        mark_of(_number, Outcome::done);

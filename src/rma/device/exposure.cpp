@@ -132,6 +132,8 @@ bool Exposure::publish(const std::span<const Region> regions) {
         offset = *room;
     }
     Head& own = head(_own);
+    // Release, so that who sees one of the two sees the odd version too. An atomic exchange alone would not keep later
+    // stores behind it on Arm.
     own.version.fetch_add(1, std::memory_order_acq_rel);
     own.table_offset.store(offset, std::memory_order_release);
     own.regions.store(regions.size(), std::memory_order_release);
