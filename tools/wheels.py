@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -111,12 +112,22 @@ def build(architecture: str, destination: Path) -> Path:
     return wheel
 
 
+def oldest_platform(verdict: str, architecture: str) -> elf_files.Version | None:
+    """The glibc of the platform that `auditwheel show` finds a wheel good for; None where it finds none."""
+    found = re.search(rf'platform tag:\s+"manylinux_(\d+)_(\d+)_{architecture}"', verdict)
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
 def check(wheel: Path, architecture: str) -> None:
-    """Ends this program when the wheel would not run where its name says."""
+    """Ends this program when the wheel would not run where its name says, by our own reading and by auditwheel's."""
     files = list(elf_files.of_wheel(wheel))
     faults = elf_files.faults(files, architecture, OLDEST_GLIBC)
     if faults:
         sys.exit("\n".join([f"wheels: {wheel.name} would not run where it should:", *faults]))
+    verdict = run([VENV / "bin" / "python", "-m", "auditwheel", "show", wheel])
+    platform = oldest_platform(verdict, architecture)
+    if platform is None or platform > OLDEST_GLIBC:
+        sys.exit(f"{verdict}\nwheels: auditwheel finds {wheel.name} not good for glibc {elf_files.text(OLDEST_GLIBC)}")
     newest = max(files, key=lambda file: file.glibc)
     size = wheel.stat().st_size / 1e6
     print(f"    {len(files)} programs and libraries, {size:.1f} MB")
