@@ -216,6 +216,8 @@ bool MemoryKinds::free(void* const memory) {
         _allocations.erase(found);
         _allocated.fetch_sub(1, std::memory_order_relaxed);
     }
+    // The driver's own calls would wait, too, but keep other threads from the device meanwhile.
+    static_cast<void>(gone.runtime->is_soon_idle(gone.kind == gpu::MemoryKind::pinned ? -1 : gone.device));
     if (gone.kind == gpu::MemoryKind::pinned) {
         gone.runtime->free_pinned_when_idle(memory);
     } else {

@@ -144,7 +144,7 @@ bool mpi_is_up() {
     int begun = 0, over = 0;
     native.Initialized(&begun);
     native.Finalized(&over);
-    return (begun != 0 && over == 0) || layer().any_model_is_open();
+    return begun != 0 ? over == 0 : layer().any_model_is_open();
 }
 
 int native_answer(const char* const query) {
