@@ -48,6 +48,13 @@ InfoForMpi::~InfoForMpi() {
 
 namespace {
 
+/// Whether the MPI knows what the key means. An older one may give back what a session was given.
+bool knows_kinds() {
+    int version = 0, subversion = 0;
+    layer().real.Get_version(&version, &subversion);
+    return version > 4 || (version == 4 && subversion >= 1);
+}
+
 std::vector<gpu::Vendor> served_vendors() {
     std::vector<gpu::Vendor> vendors;
     for (const gpu::Vendor vendor : {gpu::Vendor::cuda, gpu::Vendor::hip}) {
@@ -144,7 +151,9 @@ void MemoryKinds::answer(const NamedObject& object, const MPI_Info info) {
         }
     }
     const Native& native = _layer.real;
-    provided = gpu::joined_kinds(provided, info_value(info, kProvidedKinds).value_or(""));
+    if (knows_kinds()) {
+        provided = gpu::joined_kinds(provided, info_value(info, kProvidedKinds).value_or(""));
+    }
     native.Info_set(info, kProvidedKinds, provided.c_str());
     if (asserted && !asserted->empty()) {
         native.Info_set(info, kAssertedKinds, asserted->c_str());
@@ -216,6 +225,8 @@ bool MemoryKinds::free(void* const memory) {
         _allocations.erase(found);
         _allocated.fetch_sub(1, std::memory_order_relaxed);
     }
+    // The driver's own calls would wait, too, but keep other threads from the device meanwhile.
+    static_cast<void>(gone.runtime->is_soon_idle(gone.kind == gpu::MemoryKind::pinned ? -1 : gone.device));
     if (gone.kind == gpu::MemoryKind::pinned) {
         gone.runtime->free_pinned_when_idle(memory);
     } else {

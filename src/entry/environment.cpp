@@ -1,6 +1,5 @@
 // Start and end of MPI, the life of datatypes, and the queries by which programs decide to use device pointers.
 
-#include <optional>
 #include <string>
 
 #include "call/call.h"
@@ -13,7 +12,6 @@ namespace {
 
 /// Serves only the functions that all ranks of a job of several nodes must take part in.
 void serve_what_needs_all();
-void serve(const Services& services);
 
 /// MPI is up: from now on the layer knows whether the job may use a GPU.
 void started(const bool world_model) {
@@ -35,8 +33,8 @@ void started(const bool world_model) {
         // No GPU can appear here: the program gets its MPI back, and each call costs one jump.
         loader::pass_everything_through(owner.binding);
         owner.tracks_operations = false;
-        serve(memory_kind_services());
-        serve(query_services());
+        fill_slots(memory_kind_services());
+        fill_slots(query_services());
         if (owner.node_peers.has_network()) {
             serve_what_needs_all();
         }
@@ -56,26 +54,13 @@ struct Init {
     }
 };
 
-void serve(const Services& services) {
-    for (const loader::Service& service : services) {
-        const bool extension = static_cast<int>(service.function) >= loader::kFunctions;
-        if (service.entry != nullptr &&
-            (extension || layer().binding.symbol(loader::name_of(service.function)) != nullptr)) {
-            loader::set_slot(service.function, service.entry, service.entry);
-        }
-    }
-}
-
 struct SessionInit {
     template <Function function, class Handler, class Session>  // an MPI-3 header has no MPI_Session
     static int run(Call&, MPI_Info info, Handler handler, Session* session) {
         const int error = below<function>()(info, handler, session);
         if (error == MPI_SUCCESS) {
             started(false);
-            if (const std::optional<std::string> kinds = info_value(info, kProvidedKinds)) {
-                layer().memory_kinds.request(NamedObject::of(NamedObject::Type::session, *session), *kinds);
-                serve(session_kind_services());
-            }
+            session_requests_kinds(NamedObject::of(NamedObject::Type::session, *session), info);
         }
         return error;
     }
@@ -123,7 +108,7 @@ void serve_what_needs_all() {
     void* const free = Entry<Function::Type_free, TypeFree>::address();
     loader::set_slot(Function::Type_free, free, free);
     for (const Services& services : {window_agreement_services(), proposing_services(), edge_services()}) {
-        serve(services);
+        fill_slots(services);
     }
 }
 
@@ -144,7 +129,7 @@ bool mpi_is_up() {
     int begun = 0, over = 0;
     native.Initialized(&begun);
     native.Finalized(&over);
-    return (begun != 0 && over == 0) || layer().any_model_is_open();
+    return begun != 0 ? over == 0 : layer().any_model_is_open();
 }
 
 int native_answer(const char* const query) {

@@ -15,6 +15,17 @@ namespace awaken::AWAKEN_ABI {
 
 Layer* current_layer = nullptr;
 
+void fill_slots(const Services& services) {
+    for (const loader::Service& service : services) {
+        const bool extension = static_cast<int>(service.function) >= loader::kFunctions;
+        // A null entry is not in this ABI. A function that this release of the MPI lacks stays "unsupported operation".
+        if (service.entry != nullptr &&
+            (extension || layer().binding.symbol(loader::name_of(service.function)) != nullptr)) {
+            loader::set_slot(service.function, service.entry, service.entry);
+        }
+    }
+}
+
 void install(const loader::Binding& binding) {
     Settings settings = Settings::from_environment(environ);
     if (!settings.enabled) {
@@ -28,21 +39,11 @@ void install(const loader::Binding& binding) {
         trace::Session::start(current_layer->settings.trace_folder, current_layer->settings.trace_limit_bytes);
     }
     // The served functions come after those that the layer only observes, and so replace their slots.
-    for (const Services& family : {tracing ? observed_services() : waiting_services(), environment_services(),
-                                   query_services(), memory_kind_services(), point_to_point_services(),
+    for (const Services& family : {tracing ? observed_services() : waiting_services(), memory_kind_services(),
+                                   environment_services(), query_services(), point_to_point_services(),
                                    persistent_services(), completion_services(), collective_services(), edge_services(),
                                    neighbourhood_services(), pack_services(), one_sided_services(), file_services()}) {
-        for (const loader::Service& service : family) {
-            if (service.entry == nullptr) {
-                continue;  // not in this ABI
-            }
-            const char* const name = loader::name_of(service.function);
-            const bool extension = static_cast<int>(service.function) >= loader::kFunctions;
-            // A function that this release of the MPI lacks stays "unsupported operation".
-            if (extension || binding.symbol(name) != nullptr) {
-                loader::set_slot(service.function, service.entry, service.entry);
-            }
-        }
+        fill_slots(family);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "call/call.h"
 #include "call/memory_kinds.h"
 #include "call/services.h"
+#include "entry/install.h"
 #include "gpu/memory_kinds.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -117,6 +118,18 @@ struct Free {
     }
 };
 
+/// While no GPU can appear: MPI_Session_init is otherwise served in environment.cpp.
+struct RequestKinds {
+    template <Function function, class Handler, class Session>  // an MPI-3 header has no MPI_Session
+    static int run(Call&, MPI_Info info, Handler handler, Session* session) {
+        const int error = below<function>()(info, handler, session);
+        if (error == MPI_SUCCESS) {
+            session_requests_kinds(NamedObject::of(ObjectType::session, *session), info);
+        }
+        return error;
+    }
+};
+
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 /// MPI_Alloc_mem(size, info, baseptr).
@@ -153,8 +166,17 @@ struct FreeMemory {
 
 }  // namespace
 
+void session_requests_kinds(const NamedObject& session, const MPI_Info info) {
+    if (const std::optional<std::string> kinds = info_value(info, kProvidedKinds)) {
+        layer().memory_kinds.request(session, *kinds);
+        fill_slots(session_kind_services());
+    }
+}
+
 Services memory_kind_services() {
     return {
+        AWAKEN_SERVE(Session_init, RequestKinds),
+        AWAKEN_SERVE(Session_finalize, Free<ObjectType::session>),
         AWAKEN_SERVE(Comm_get_info, GetInfo<ObjectType::communicator>),
         AWAKEN_SERVE(Win_get_info, GetInfo<ObjectType::other>),
         AWAKEN_SERVE(File_get_info, GetInfo<ObjectType::other>),
