@@ -40,7 +40,7 @@ test: ## set up, build, and run the test suite
 	@$(IN_VENV) $(PYTEST) tests $(PARALLEL) $(PYTEST_ARGS)
 
 test-long: ## the test suite with its long cases (more ranks, more random programs)
-	@$(SETUP) test
+	@$(SETUP) test-long
 	@$(BUILD) --tests
 	@$(IN_VENV) $(PYTEST) tests --long $(PARALLEL) $(PYTEST_ARGS)
 

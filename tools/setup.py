@@ -100,6 +100,13 @@ TEST_PACKAGES = (
     DebianPackage("libamdhip64-dev", "tests against AMD's own HIP headers"),
 )
 
+# Their daemons are started by the tests alone, each time anew.
+LONG_TEST_PACKAGES = (
+    DebianPackage("slurm-wlm", "tests under Slurm"),
+    DebianPackage("munge", "tests under Slurm"),
+    DebianPackage("libpmix-dev", "tests under Slurm"),  # Slurm's plugin opens libpmix.so, without a number
+)
+
 
 # ---------------------------------------------------------------------------------------------- talking and running
 
@@ -486,6 +493,10 @@ def test_tools() -> None:
     optional_packages("test", TEST_PACKAGES)
 
 
+def long_test_packages() -> None:
+    optional_packages("test-long", LONG_TEST_PACKAGES)
+
+
 def style_tools() -> None:
     install_requirements("style", "clang-format, ruff, mypy")
 
@@ -506,9 +517,11 @@ BUILD: tuple[Callable[[], None], ...] = (
     mpich,
     openmpi,
 )
+TEST = (*BUILD, test_tools, style_tools)
 PROFILES: dict[str, tuple[Callable[[], None], ...]] = {
     "build": BUILD,
-    "test": (*BUILD, test_tools, style_tools),
+    "test": TEST,
+    "test-long": (*TEST, long_test_packages),
     "docs": (prepare_venv, docs_tools),
     # mypy reads the tests, and the types of what they import.
     "lint": (*BUILD, python_test_tools, style_tools, lint_tools),
