@@ -105,6 +105,7 @@ LONG_TEST_PACKAGES = (
     DebianPackage("slurm-wlm", "tests under Slurm"),
     DebianPackage("munge", "tests under Slurm"),
     DebianPackage("libpmix-dev", "tests under Slurm"),  # Slurm's plugin opens libpmix.so, without a number
+    DebianPackage("openssh-server", "tests of launchers that use ssh"),
 )
 
 

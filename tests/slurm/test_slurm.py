@@ -24,7 +24,6 @@ Find = Callable[[str], harness.Mpi]
 NODES = ("n1", "n2")
 #: How `srun` must start the ranks of an MPI.
 PMI = {"mpich": "pmi2", "mpi5": "pmi2", "openmpi": "pmix"}
-LIMIT_S = 120.0
 TWO_AND_TWO = ("-N", "2", "--ntasks-per-node=2")
 SITES = harness.ROOT / "docs" / "sites.md"
 
@@ -64,7 +63,7 @@ def run(
         "UCX_TLS": "tcp,self",  # or it finds out that the nodes are one machine
         **more,
     }
-    result = harness.run([*map(str, command)], variables, LIMIT_S, foreign_files=mpi.foreign_files)
+    result = harness.run([*map(str, command)], variables, foreign_files=mpi.foreign_files)
     if result.problems:
         cluster.cancel_all()
     result.check()
