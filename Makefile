@@ -39,8 +39,8 @@ test: ## set up, build, and run the test suite
 	@$(BUILD) --tests
 	@$(IN_VENV) $(PYTEST) tests $(PARALLEL) $(PYTEST_ARGS)
 
-test-long: ## the test suite with its long cases (more ranks, more random programs, 64-bit Arm)
-	@$(SETUP) long
+test-long: ## the test suite with its long cases (many ranks, Slurm, 64-bit Arm, a release)
+	@$(SETUP) test-long
 	@$(BUILD) --tests
 	@$(IN_VENV) $(PYTEST) tests --long $(PARALLEL) $(PYTEST_ARGS)
 

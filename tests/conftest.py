@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -93,3 +97,33 @@ def rank_program(mpi_named: Callable[[str], harness.Mpi]) -> Callable[[str, str]
         return path
 
     return find
+
+
+ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
+
+
+@pytest.fixture
+def network_spaces() -> Iterator[dict[str, str]]:
+    """Two network namespaces of this machine, joined by a cable: address -> name."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and the program ip")
+    tag = uuid.uuid4().hex[:6]
+    spaces = {address: f"aw{tag}{side}" for side, address in ADDRESSES.items()}
+    first, second = spaces.values()
+    try:
+        made = [["netns", "add", first], ["netns", "add", second]]
+        made += [["link", "add", first, "type", "veth", "peer", "name", second]]
+        for address, name in spaces.items():
+            made += [["link", "set", name, "netns", name]]
+            made += [["-n", name, "link", "set", device, "up"] for device in ("lo", name)]
+            made += [["-n", name, "addr", "add", f"{address}/24", "dev", name]]
+        for arguments in made:
+            done = subprocess.run(
+                ["ip", *arguments], capture_output=True, text=True, timeout=harness.HANG_S, check=False
+            )
+            if done.returncode != 0:
+                pytest.skip(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+        yield spaces
+    finally:
+        for name in spaces.values():
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=harness.HANG_S, check=False)

@@ -8,11 +8,7 @@ the programs of tests/test_point_to_point_paths.py meet that too. A report says 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import harness
@@ -226,41 +222,11 @@ def test_ranks_without_gpu(
     harness.run(command, environment, harness.HANG_S, foreign_files=found.foreign_files).check()
 
 
-ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
-
 # Over TCP MPICH 5.0.2 loses messages that are received from MPI_ANY_SOURCE: a program of nothing but MPI_Isend and
 # MPI_Recv on host memory, without the layer, hangs there within a few rounds. What receives so is left out, and so is
 # what looks at the buffer of a message that was too long, where it leaves now this and now that. A get of less than
 # there is room for, in one piece, fetches what there is room for.
 NATIVE_BUGS_OVER_TCP = ("from_anybody", "in_order", "truncated", "errors_in_statuses", "more_room_than_data")
-
-
-@pytest.fixture
-def network_spaces() -> Iterator[dict[str, str]]:
-    """Two network namespaces of this machine, joined by a cable: address -> name."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and the program ip")
-    tag = uuid.uuid4().hex[:6]
-    spaces = {address: f"aw{tag}{side}" for side, address in ADDRESSES.items()}
-    first, second = spaces.values()
-    try:
-        made = [["netns", "add", first], ["netns", "add", second]]
-        made += [["link", "add", first, "type", "veth", "peer", "name", second]]
-        for address, name in spaces.items():
-            made += [["link", "set", name, "netns", name]]
-            made += [["-n", name, "link", "set", device, "up"] for device in ("lo", name)]
-            made += [["-n", name, "addr", "add", f"{address}/24", "dev", name]]
-        for arguments in made:
-            done = subprocess.run(
-                ["ip", *arguments], capture_output=True, text=True, timeout=harness.HANG_S, check=False
-            )
-            if done.returncode != 0:
-                pytest.skip(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
-        yield spaces
-    finally:
-        for name in spaces.values():
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=harness.HANG_S, check=False)
-
 
 # (program, arguments, ranks on each node, path that calls must have taken)
 SpacesCase = tuple[str, tuple[str, ...], int, str]

@@ -100,7 +100,12 @@ TEST_PACKAGES = (
     DebianPackage("libamdhip64-dev", "tests against AMD's own HIP headers"),
 )
 
-LONG_PACKAGES = (
+# Their daemons are started by the tests alone, each time anew.
+LONG_TEST_PACKAGES = (
+    DebianPackage("slurm-wlm", "tests under Slurm"),
+    DebianPackage("munge", "tests under Slurm"),
+    DebianPackage("libpmix-dev", "tests under Slurm"),  # Slurm's plugin opens libpmix.so, without a number
+    DebianPackage("openssh-server", "tests of launchers that use ssh"),
     DebianPackage("g++-aarch64-linux-gnu", "tests of a build for 64-bit Arm"),
     DebianPackage("qemu-user-static", "tests of a build for 64-bit Arm"),
 )
@@ -491,8 +496,8 @@ def test_tools() -> None:
     optional_packages("test", TEST_PACKAGES)
 
 
-def long_test_tools() -> None:
-    optional_packages("long", LONG_PACKAGES)
+def long_test_packages() -> None:
+    optional_packages("test-long", LONG_TEST_PACKAGES)
 
 
 def style_tools() -> None:
@@ -519,10 +524,11 @@ BUILD: tuple[Callable[[], None], ...] = (
     mpich,
     openmpi,
 )
+TEST = (*BUILD, test_tools, style_tools)
 PROFILES: dict[str, tuple[Callable[[], None], ...]] = {
     "build": BUILD,
-    "test": (*BUILD, test_tools, style_tools),
-    "long": (*BUILD, test_tools, style_tools, long_test_tools),
+    "test": TEST,
+    "test-long": (*TEST, long_test_packages),
     "docs": (prepare_venv, docs_tools),
     "wheels": (*BUILD, wheels_tools),
     # mypy reads the tests, and the types of what they import.
