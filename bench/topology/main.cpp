@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
@@ -251,12 +252,52 @@ Json tell_bandwidth(const Bandwidth& bandwidth) {
             {"samples", bandwidth.samples}};
 }
 
+const char* name_of(const Method method) {
+    return method == Method::engine ? "copy engine" : "kernel";
+}
+
+Json tell_together(const std::vector<TogetherResult>& results) {
+    Json all = Json::array();
+    for (const TogetherResult& result : results) {
+        all.push_back({{"from", result.from == kAll ? Json("all") : Json(result.from)},
+                       {"method", name_of(result.method)},
+                       {"copies", result.copies},
+                       {"together", tell_bandwidth(result.together)},
+                       {"verified", result.verified},
+                       {"skipped", text_or_null(result.skipped)},
+                       {"failed", text_or_null(result.failed)}});
+    }
+    return all;
+}
+
+/// What carries out the runtime's copies. AMD's runtime takes kernels of its own where its environment says so.
+Json tell_copy_engine(const gpu::Vendor vendor) {
+    constexpr const char* kKernels = "kernels of the runtime";
+    if (vendor != gpu::Vendor::hip) {
+        return {{"between_gpus", "copy engines"}, {"with_host", "copy engines"}, {"settings", Json::array()}};
+    }
+    Json settings = Json::array();
+    const auto is_off = [&](const std::string& name) {
+        const char* const value = std::getenv(name.c_str());
+        const bool off = value != nullptr && std::string_view(value) == "0";
+        if (off) {
+            settings.push_back(name + "=0");
+        }
+        return off;
+    };
+    const bool off = is_off("HSA_ENABLE_SDMA");
+    const bool peer_off = is_off("HSA_ENABLE_PEER_SDMA");
+    return {{"between_gpus", off || peer_off ? kKernels : "SDMA engines"},
+            {"with_host", off ? kKernels : "SDMA engines"},
+            {"settings", settings}};
+}
+
 Json tell_pairs(const std::vector<PairResult>& results) {
     Json all = Json::array();
     for (const PairResult& result : results) {
         all.push_back({{"gpu", result.device},
                        {"peer", result.peer == kHost ? Json("host") : Json(result.peer)},
-                       {"method", result.method == Method::engine ? "copy engine" : "kernel"},
+                       {"method", name_of(result.method)},
                        {"read", tell_bandwidth(result.read)},
                        {"write", tell_bandwidth(result.write)},
                        {"both", tell_bandwidth(result.both)},
@@ -313,17 +354,20 @@ int run(const std::span<char* const> words) {
                    {"network_cards", tell_cards(gpus, host)},
                    {"numa_distances", host.numa_distances()}};
     if (arguments.measure) {
-        const auto pairs = measure_all(runtime, devices, arguments.effort, [&](std::size_t done, std::size_t all) {
-            // For whoever started this: to be shown, and as a sign of life.
-            if (arguments.progress) {
-                std::fprintf(stderr, "pairs: %zu of %zu\n", done, all);
-            }
-        });
+        const RawResults found =
+            measure_all(runtime, devices, arguments.effort, [&](std::size_t done, std::size_t all) {
+                // For whoever started this: to be shown, and as a sign of life.
+                if (arguments.progress) {
+                    std::fprintf(stderr, "pairs: %zu of %zu\n", done, all);
+                }
+            });
         report["raw"] = {{"bytes", arguments.effort.bytes},
                          {"samples", arguments.effort.samples},
                          {"copies_per_sample", arguments.effort.copies_per_sample},
                          {"data_checked", arguments.effort.verify},
-                         {"pairs", tell_pairs(pairs)}};
+                         {"copy_engine", tell_copy_engine(runtime.vendor())},
+                         {"pairs", tell_pairs(found.pairs)},
+                         {"together", tell_together(found.together)}};
     }
     std::puts(report.text().c_str());
     return 0;

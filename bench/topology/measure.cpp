@@ -21,6 +21,8 @@ constexpr unsigned kThreadsPerBlock = 512;
 constexpr unsigned kBlocksPerMultiprocessor = 4;
 constexpr std::size_t kSmallBytes = 8;
 constexpr int kWarmUps = 1;
+/// Parts of a buffer begin at multiples of this.
+constexpr std::size_t kPartUnit = 256;
 
 /// Period of the contents. A prime, so that a piece which arrives in another's place does not look right.
 constexpr std::size_t kPeriod = 1048573;
@@ -109,14 +111,15 @@ class Place {
         stream.wait();
     }
 
-    /// Whether the target holds what `other`'s source does.
-    [[nodiscard]] bool holds_source_of(const Place& other, Stream& stream, std::byte* const tile) const {
-        for (std::size_t at = 0; at < _bytes; at += kPeriod) {
-            const std::size_t length = std::min(kPeriod, _bytes - at);
+    /// Whether the target holds what `other`'s source does, from `first` up to `end`.
+    [[nodiscard]] bool holds_source_of(const Place& other, Stream& stream, std::byte* const tile,
+                                       const std::size_t first, const std::size_t end) const {
+        for (std::size_t at = first; at < end; at += kPeriod) {
+            const std::size_t length = std::min(kPeriod, end - at);
             check(_runtime.copy(tile, target() + at, length, stream.handle()), "reading back");
             stream.wait();
             for (std::size_t i = 0; i < length; ++i) {
-                if (tile[i] != other.content(i)) {
+                if (tile[i] != other.content((at + i) % kPeriod)) {
                     return false;
                 }
             }
@@ -260,6 +263,66 @@ class Bench {
         return result;
     }
 
+    TogetherResult measure_together(const int from, const Method method) {
+        TogetherResult result;
+        result.from = from;
+        result.method = method;
+        const std::size_t part = _effort.bytes / (_devices.size() - 1) / kPartUnit * kPartUnit;
+        if (part == 0) {
+            result.skipped = "the parts of each GPU have less than " + std::to_string(kPartUnit) + " bytes (--bytes)";
+            return result;
+        }
+        for (const int device : _devices) {
+            for (const int peer : _devices) {
+                if (device != peer && result.skipped.empty()) {
+                    result.skipped = obstacle(device, peer, method);
+                }
+            }
+        }
+        if (!result.skipped.empty()) {
+            return result;
+        }
+        try {
+            // A stream for each copy, so that nothing but the hardware puts them in an order.
+            std::vector<std::unique_ptr<Stream>> streams;
+            std::vector<Copy> copies;
+            const auto each_part = [&](const auto& act) {
+                for (const int reader : _devices) {
+                    std::size_t at = 0;
+                    for (const int source : _devices) {
+                        if (reader == source || reader == from || (from != kAll && source != from)) {
+                            continue;
+                        }
+                        act(*_places[source], *_places[reader], at);
+                        at += part;
+                    }
+                }
+            };
+            each_part([&](const Place& source, const Place& reader, const std::size_t at) {
+                const int worker = from == kAll ? reader.device() : from;
+                streams.push_back(std::make_unique<Stream>(_runtime, worker));
+                reader.blank_target(*_streams[reader.device()]);
+                copies.push_back({reader.target() + at, source.source() + at, streams.back().get(),
+                                  method == Method::kernel ? _kernels[worker].get() : nullptr});
+            });
+            result.copies = static_cast<int>(copies.size());
+            result.together = timed(copies, part);
+            if (_effort.verify) {
+                result.verified = true;
+                each_part([&](const Place& source, const Place& reader, const std::size_t at) {
+                    result.verified = result.verified &&
+                                      reader.holds_source_of(source, *_streams[reader.device()], _tile, at, at + part);
+                });
+                if (!result.verified) {
+                    result.failed = "what arrived is not what was sent";
+                }
+            }
+        } catch (const Error& error) {
+            result.failed = error.cause();
+        }
+        return result;
+    }
+
   private:
     /// Why a pair cannot be measured; empty when it can.
     std::string obstacle(const int device, const int peer, const Method method) {
@@ -306,25 +369,30 @@ class Bench {
         own.blank_target(*_streams[own.device()]);
         // By a GPU that surely reaches it: its own, where it is a GPU's memory.
         others.blank_target(*_streams[others.device() != kHost ? others.device() : own.device()]);
+        const Bandwidth found = timed(copies, _effort.bytes);
+        if (_effort.verify) {
+            verify();
+        }
+        return found;
+    }
+
+    Bandwidth timed(const std::vector<Copy>& copies, const std::size_t bytes_each) {
         std::vector<double> rates;
         for (int sample = 0; sample < kWarmUps + _effort.samples; ++sample) {
             const auto begin = Clock::now();
             for (int i = 0; i < _effort.copies_per_sample; ++i) {
                 for (const Copy& copy : copies) {
-                    start(copy, _effort.bytes);
+                    start(copy, bytes_each);
                 }
             }
             for (const Copy& copy : copies) {
                 copy.stream->wait();
             }
             const double bytes =
-                static_cast<double>(_effort.bytes) * _effort.copies_per_sample * static_cast<double>(copies.size());
+                static_cast<double>(bytes_each) * _effort.copies_per_sample * static_cast<double>(copies.size());
             if (sample >= kWarmUps) {
                 rates.push_back(bytes / (microseconds_since(begin) * 1e3));
             }
-        }
-        if (_effort.verify) {
-            verify();
         }
         return {median(rates), *std::min_element(rates.begin(), rates.end()),
                 *std::max_element(rates.begin(), rates.end()), static_cast<int>(rates.size())};
@@ -332,7 +400,7 @@ class Bench {
 
     bool arrived(const Place& at, const Place& from) {
         const int worker = at.device() != kHost ? at.device() : from.device();
-        return at.holds_source_of(from, *_streams[worker], _tile);
+        return at.holds_source_of(from, *_streams[worker], _tile, 0, _effort.bytes);
     }
 
     double latency(const Copy& copy) {
@@ -360,11 +428,13 @@ class Bench {
 
 }  // namespace
 
-std::vector<PairResult> measure_all(gpu::Runtime& runtime, const std::vector<int>& devices, const Effort& effort,
-                                    const std::function<void(std::size_t, std::size_t)>& progress) {
+RawResults measure_all(gpu::Runtime& runtime, const std::vector<int>& devices, const Effort& effort,
+                       const std::function<void(std::size_t, std::size_t)>& progress) {
     Bench bench(runtime, devices, effort);
-    std::vector<PairResult> results;
-    const std::size_t all = 2 * devices.size() * devices.size();
+    RawResults found;
+    std::vector<PairResult>& results = found.pairs;
+    const bool several = devices.size() > 2;
+    const std::size_t all = 2 * (devices.size() * devices.size() + (several ? devices.size() + 1 : 0));
     for (const Method method : {Method::engine, Method::kernel}) {
         for (const int device : devices) {
             progress(results.size(), all);
@@ -378,7 +448,17 @@ std::vector<PairResult> measure_all(gpu::Runtime& runtime, const std::vector<int
             }
         }
     }
-    return results;
+    if (several) {
+        std::vector<int> sources{kAll};
+        sources.insert(sources.end(), devices.begin(), devices.end());
+        for (const Method method : {Method::engine, Method::kernel}) {
+            for (const int from : sources) {
+                progress(results.size() + found.together.size(), all);
+                found.together.push_back(bench.measure_together(from, method));
+            }
+        }
+    }
+    return found;
 }
 
 }  // namespace awaken::topology

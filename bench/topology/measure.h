@@ -13,6 +13,8 @@ namespace awaken::topology {
 
 /// Stands for page-locked memory of the host among device numbers.
 inline constexpr int kHost = -1;
+/// Stands for all of them.
+inline constexpr int kAll = -2;
 
 struct Effort {
     std::size_t bytes = std::size_t{512} << 20;  ///< of each copy
@@ -49,10 +51,27 @@ struct PairResult {
     std::string failed;     ///< what went wrong while it was
 };
 
-/// Measures each ordered pair of `devices`, and each of them with the host, by both methods. `progress` is called
-/// before each pair. Throws Error when memory cannot be had; what goes wrong with a single pair is told there.
-[[nodiscard]] std::vector<PairResult> measure_all(
-    gpu::Runtime& runtime, const std::vector<int>& devices, const Effort& effort,
-    const std::function<void(std::size_t done, std::size_t all)>& progress);
+/// Copies between several GPUs that are under way at the same time. Each copy has an equal part of `Effort::bytes`; the
+/// figure is the sum of all of them.
+struct TogetherResult {
+    int from = kAll;  ///< the GPU that writes to all others; kAll: each GPU reads from each other one
+    Method method = Method::engine;
+    int copies = 0;
+    Bandwidth together;
+    bool verified = false;
+    std::string skipped;
+    std::string failed;
+};
+
+struct RawResults {
+    std::vector<PairResult> pairs;
+    std::vector<TogetherResult> together;  ///< with three or more GPUs: two have nothing to add to `both`
+};
+
+/// Measures each ordered pair of `devices`, each of them with the host, and all at once, by both methods. `progress` is
+/// called before each of these. Throws Error when memory cannot be had; what goes wrong with a single pair is told
+/// there.
+[[nodiscard]] RawResults measure_all(gpu::Runtime& runtime, const std::vector<int>& devices, const Effort& effort,
+                                     const std::function<void(std::size_t done, std::size_t all)>& progress);
 
 }  // namespace awaken::topology

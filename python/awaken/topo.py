@@ -317,6 +317,11 @@ def problems_of(report: Report) -> list[dict[str, str]]:
         for pair in report.get("raw", {}).get("pairs", [])
         if pair["failed"]
     ]
+    found += [
+        {"what": f"raw copies at the same time, from {one['from']}, {one['method']}", "text": one["failed"]}
+        for one in report.get("raw", {}).get("together", [])
+        if one["failed"]
+    ]
     awaken = report["mpi"].get("awaken", {})
     if awaken.get("why_not") and len(report["gpus"]) > 1:
         found.append({"what": "messages with Awaken", "text": awaken["why_not"]})

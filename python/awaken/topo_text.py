@@ -165,6 +165,32 @@ def raw_latency(pairs: Pairs, gpu: int, peer: Any) -> str:
     return MISSING if value is None else f"{value:.1f}"
 
 
+def copier(raw: Report, method: str) -> str:
+    """What copies: on AMD the runtime's "copy engine" may be a kernel of its own, as its settings say."""
+    told = raw["copy_engine"]
+    if method != "copy engine" or not told["settings"]:
+        return method
+    settings = ", ".join(told["settings"])
+    return f"{method} (between GPUs {told['between_gpus']}, with the host {told['with_host']}: {settings})"
+
+
+def together_lines(raw: Report) -> list[str]:
+    if not raw["together"]:
+        return []
+    rows: dict[Any, list[str]] = {}
+    for one in raw["together"]:
+        name = "all to all" if one["from"] == "all" else f"GPU {one['from']} to all"
+        found = one["together"]
+        rows.setdefault(name, [name]).append(MISSING if found is None else figure(found["median_GBps"], None))
+    return [
+        *("", "Copies at the same time, GB/s of all together:"),
+        *table(("", "copy engine", "kernel"), list(rows.values()), left=1),
+        *reasons(
+            [(f"{one['from']} to all", why) for one in raw["together"] if (why := one["skipped"] or one["failed"])]
+        ),
+    ]
+
+
 def pair_name(pair: Report) -> str:
     return f"GPU {pair['gpu']} and " + ("the host" if pair["peer"] == "host" else f"GPU {pair['peer']}")
 
@@ -174,7 +200,10 @@ def raw_lines(report: Report) -> list[str]:
     lines = []
     for method in ("copy engine", "kernel"):
         pairs = {(pair["gpu"], pair["peer"]): pair for pair in raw["pairs"] if pair["method"] == method}
-        lines += ["", f"Raw copies by {method}, {raw['bytes']} bytes (percent of the link's limit)"]
+        lines += [
+            "",
+            *wrapped(f"Raw copies by {copier(raw, method)}, {raw['bytes']} bytes (percent of the link's limit)"),
+        ]
         for name, words in RAW_FIGURES:
             lines += ["", f"{words}:", *over_pairs(report, "", partial(raw_bandwidth, pairs, name), host=True)]
         lines += ["", "latency of reading 8 bytes, us:"]
@@ -182,6 +211,7 @@ def raw_lines(report: Report) -> list[str]:
         lines += reasons(
             [(pair_name(pair), why) for pair in pairs.values() if (why := pair["skipped"] or pair["failed"])]
         )
+    lines += together_lines(raw)
     if not raw["data_checked"]:
         lines.append("The data were not checked.")
     return lines

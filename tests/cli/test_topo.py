@@ -124,6 +124,18 @@ REPORT = {
         "samples": int,
         "copies_per_sample": int,
         "data_checked": bool,
+        "copy_engine": {"between_gpus": str, "with_host": str, "settings": [str]},
+        "together": [
+            {
+                "from": (int, str),
+                "method": str,
+                "copies": int,
+                "together": ({"median_GBps": float, "least_GBps": float, "most_GBps": float, "samples": int}, None),
+                "verified": bool,
+                "skipped": TEXT,
+                "failed": TEXT,
+            }
+        ],
         "pairs": [
             {
                 "gpu": int,
@@ -205,6 +217,16 @@ def test_every_pair_is_looked_at_and_measured(
             assert all(pair[name]["samples"] == 2 and pair[name]["median_GBps"] > 0 for name in ("read", "write"))
             assert pair["both"]["median_GBps"] > 0 and pair["latency_us"] > 0
 
+    # Two GPUs have nothing to add to what a pair does both ways.
+    together = {(one["from"], one["method"]): one for one in report["raw"]["together"]}
+    sources = ["all", *gpus] if count > 2 else []
+    assert set(together) == {(source, method) for source in sources for method in ("copy engine", "kernel")}
+    for (source, _), one in together.items():
+        assert one["skipped"] is None and one["failed"] is None and one["verified"], one
+        assert one["copies"] == (count * (count - 1) if source == "all" else count - 1)
+        assert one["together"]["median_GBps"] > 0 and one["together"]["samples"] == 2
+    assert ("all to all" in result.out) == (count > 2)
+
     assert re.match("MPI_Send of device memory: crash", report["mpi"]["native"]["why_not"])
     messages = report["mpi"]["awaken"]["pairs"]
     assert {(pair["sender"], pair["receiver"]) for pair in messages} == ordered and len(messages) == len(ordered)
@@ -216,6 +238,39 @@ def test_every_pair_is_looked_at_and_measured(
     for words_of_text in (f"{link[1]} {link[0]}", "row reads column", "by kernel", "row sends to column", "Ranks"):
         assert words_of_text in result.out, result.out
     assert max(map(len, result.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("variables", "between_gpus", "with_host"),
+    [
+        ({}, "SDMA engines", "SDMA engines"),
+        ({"HSA_ENABLE_SDMA": "0"}, "kernels of the runtime", "kernels of the runtime"),
+        ({"HSA_ENABLE_PEER_SDMA": "0"}, "kernels of the runtime", "SDMA engines"),
+        ({"HSA_ENABLE_PEER_SDMA": "1"}, "SDMA engines", "SDMA engines"),
+    ],
+)
+def test_what_the_copy_engine_is_on_amd(
+    tmp_path: Path, variables: dict[str, str], between_gpus: str, with_host: str
+) -> None:
+    result, report = run_topo("hip:2", tmp_path, "--samples", "1", mpi=None, **variables)
+    assert result.status == 0, result
+    settings = [f"{name}={value}" for name, value in variables.items() if value == "0"]
+    assert report["raw"]["copy_engine"] == {
+        "between_gpus": between_gpus,
+        "with_host": with_host,
+        "settings": settings,
+    }
+    said = " ".join(result.out.split())
+    for setting in settings:
+        assert f"copy engine (between GPUs {between_gpus}, with the host {with_host}: {setting})" in said
+    assert settings or "copy engine (" not in said
+
+
+def test_parts_that_are_too_small_are_not_measured_together(tmp_path: Path) -> None:
+    result, report = run_topo("cuda:3", tmp_path, "--samples", "1", "--bytes", "256")
+    assert result.status == 0, result
+    assert all("less than 256 bytes" in one["skipped"] and not one["together"] for one in report["raw"]["together"])
+    assert "less than 256 bytes" in result.out
 
 
 def test_what_cannot_be_measured_says_why(tmp_path: Path) -> None:

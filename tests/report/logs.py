@@ -364,6 +364,8 @@ def topology(gpus: int = 4, *, skipped: str = "no peer access") -> dict[str, Any
                 why = {"skipped": None if reached else skipped, "failed": None}
                 latency = 9.5 if reached else None
                 pairs.append({"gpu": gpu, "peer": peer, "method": method, **figures, "latency_us": latency, **why})
+    together: list[dict[str, Any]] = [{"from": "all", "method": "copy engine", "together": bandwidth(1900.0, 450.0)}]
+    together.append({"from": 0, "method": "kernel", "together": None, "skipped": skipped})
     links = [
         {"gpu": gpu, "peer": peer, "type": "NVSwitch", "links": 18, "limit_what": "18 NVLink 4, 450 GB/s"}
         for gpu in range(gpus)
@@ -394,7 +396,7 @@ def topology(gpus: int = 4, *, skipped: str = "no peer access") -> dict[str, Any
         ],
         "links": links,
         "network_cards": [{"name": "mlx5_0", "rate": "400 Gb/s (4X NDR)", "gpus": [{"gpu": 0, "pci_path": "PIX"}]}],
-        "raw": {"bytes": 536870912, "data_checked": True, "pairs": pairs},
+        "raw": {"bytes": 536870912, "data_checked": True, "pairs": pairs, "together": together},
         "mpi": {
             "name": "MPICH 5.0.2",
             "native": {"why_not": "MPI_Send of device memory: crash", "pairs": []},

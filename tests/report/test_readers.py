@@ -790,6 +790,8 @@ def test_topology(tmp_path: Path) -> None:
     assert by_title["Messages with Awaken"].cells[0][1].value == 370.0
     assert topology.warnings == ("ranks 0 and 1 share GPU 0",)
     assert dict(topology.facts)["summary"].startswith("Copies by copy engine")
+    assert dict(topology.facts)["all GPUs to all, copy engine"] == "1900 GB/s together"
+    assert not any("GPU 0 to all" in name for name, _ in topology.facts)
     (curve,) = document.series
     assert (curve.test, curve.points[0].value, curve.mode) == ("bw_between_nodes", 0.01, "nodes pretended")
 

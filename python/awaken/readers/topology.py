@@ -225,8 +225,21 @@ def _facts(top: Value) -> list[tuple[str, str]]:
         gpu = rank.get("gpu")
         device = gpu.get("device").text("none") if gpu.is_object else "none"
         facts.append((f"rank {rank.get('rank').text()}", f"{rank.get('host').text()}, GPU {device}"))
+    facts += _together(top.get("raw"))
     limits = dict.fromkeys(link.get("limit_what").text() for link in top.get("links").elements())
     facts += [("limit of a pair", limit) for limit in limits if limit]
+    return facts
+
+
+def _together(raw: Value) -> list[tuple[str, str]]:
+    facts = []
+    for one in raw.get("together").elements() if raw.is_object else ():
+        together = one.get("together")
+        value = together.get("median_GBps").number_or_none() if together.is_object else None
+        source = one.get("from").text()
+        name = "all GPUs to all" if source == "all" else f"{_name(source)} to all"
+        if value is not None:
+            facts.append((f"{name}, {one.get('method').text()}", f"{units.bandwidth(value)} together"))
     return facts
 
 
