@@ -112,7 +112,7 @@ constexpr std::array kCatalogue{
     between_ranks("bibw_persistent", "Bi-Directional Bandwidth Persistent Test", Family::bidirectional_bandwidth,
                   kBandwidth, 2, "bibw with persistent requests", true),
     between_ranks("partitioned_latency", "Partitioned Latency Test", Family::partitioned_latency, kLatency, 2,
-                  "latency with partitioned messages, whose parts are made ready one by one", true),
+                  "latency with partitioned messages, whose parts are made ready one by one"),
     between_ranks("bw_fan_in", "Bandwidth Test", Family::congestion, kCongestion, 0,
                   "bandwidth from many ranks to one"),
     between_ranks("bw_fan_out", "Bandwidth Test", Family::congestion, kCongestion, 0,
