@@ -111,6 +111,8 @@ constexpr std::array kCatalogue{
                   "bw with persistent requests", true),
     between_ranks("bibw_persistent", "Bi-Directional Bandwidth Persistent Test", Family::bidirectional_bandwidth,
                   kBandwidth, 2, "bibw with persistent requests", true),
+    between_ranks("partitioned_latency", "Partitioned Latency Test", Family::partitioned_latency, kLatency, 2,
+                  "latency with partitioned messages, whose parts are made ready one by one"),
     between_ranks("bw_fan_in", "Bandwidth Test", Family::congestion, kCongestion, 0,
                   "bandwidth from many ranks to one"),
     between_ranks("bw_fan_out", "Bandwidth Test", Family::congestion, kCongestion, 0,
@@ -305,6 +307,7 @@ Defaults defaults_of(const TestInfo& test) noexcept {
         case Family::multiple_latency:
         case Family::threaded_latency:
         case Family::process_latency:
+        case Family::partitioned_latency:
         case Family::one_sided_latency:
             return {1, 4 * kMiB, 10000, 1000, 100, 10, 1};
         case Family::bandwidth:

@@ -19,6 +19,7 @@ enum class Family : std::uint8_t {
     multiple_latency,         ///< multi_lat: pairs
     threaded_latency,         ///< latency_mt
     process_latency,          ///< latency_mp
+    partitioned_latency,      ///< half a round trip of messages whose parts are made ready one by one
     congestion,               ///< bw_fan_in, bw_fan_out
     one_sided_latency,        ///< an operation on the other rank's window, and its synchronisation
     one_sided_bandwidth,      ///< a window of operations and one synchronisation

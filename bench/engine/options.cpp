@@ -59,6 +59,7 @@ enum OwnOption : int {
     kGpuMap,
     kBuffers,
     kUnaligned,
+    kPartitions,
     kStepFactor,
     kNoProgress,
     kQuiet,
@@ -751,6 +752,9 @@ const std::vector<Row>& rows() {
          }},
         {kUnaligned, "unaligned", no_argument, "", "buffers begin one element behind their allocation",
          [](Parser& p, const std::string&) { p.options().unaligned = true; }},
+        {kPartitions, "partitions", required_argument, "N",
+         "partitioned_latency: equal parts of a message; where N does not divide its elements, the most that do",
+         [](Parser& p, const std::string& v) { p.options().partitions = parse_number<int>("--partitions", v, 1); }},
         {kStepFactor, "step-factor", required_argument, "N", "from one size to the next",
          [](Parser& p, const std::string& v) {
              p.options().step_factor = parse_number<std::size_t>("--step-factor", v, 2);
@@ -913,6 +917,9 @@ void check_combinations(Parser& parser) {
     }
     if (options.launched_ranks > 0 && options.contenders.empty()) {
         throw Error("--ranks is for comparisons", "add --compare, such as --compare native,awaken");
+    }
+    if (parser.has(kPartitions) && test.family != Family::partitioned_latency) {
+        throw Error("--partitions is for partitioned_latency", "leave it out");
     }
     if (parser.has(kMode) && options.contenders.empty()) {
         throw Error("--mode is for comparisons", "add --compare, such as --compare native,awaken");
@@ -1082,6 +1089,8 @@ std::string default_text(const Row& row, const TestInfo& test) {
             return "waited";
         case kListen:
             return Options().listen_address;
+        case kPartitions:
+            return std::to_string(Options().partitions);
         case kPrecision:
             return "0.01";
         case kMaxTime:

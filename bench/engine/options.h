@@ -156,6 +156,7 @@ struct Options {
     std::vector<int> gpu_map;                  ///< --gpu-map 0,0,1,1: device of each node-local rank
     std::vector<BufferChoice> rank_buffers;    ///< --buffers D,H,...: kind per rank of a collective, repeated
     bool unaligned = false;                    ///< --unaligned: buffers start one element past their allocation
+    int partitions = 8;                        ///< --partitions: of partitioned_latency
     std::optional<std::size_t> step_factor;    ///< --step-factor, default 2
     bool progress = true;                      ///< --no-progress
     bool quiet_notes = false;                  ///< --quiet: no notes on stderr

@@ -221,6 +221,7 @@ class OsuPrinter final : public Printer {
             case Family::bandwidth:
             case Family::bidirectional_bandwidth:
             case Family::multiple_latency:
+            case Family::partitioned_latency:
             case Family::congestion:
                 break;
         }

@@ -152,6 +152,14 @@ class Communication {
     virtual void initialize_receive(Operations& operations, std::size_t index, void* data, Count count,
                                     MPI_Datatype type, int source, int tag, MPI_Comm comm) = 0;
     virtual void initialize(Operations& operations, std::size_t index, const CollectiveCall& call) = 0;
+    /// A message in `partitions` equal parts of `count` elements, which make_ready hands over one by one.
+    virtual void initialize_partitioned_send(Operations& operations, std::size_t index, const void* data,
+                                             int partitions, Count count, MPI_Datatype type, int destination, int tag,
+                                             MPI_Comm comm) = 0;
+    virtual void initialize_partitioned_receive(Operations& operations, std::size_t index, void* data, int partitions,
+                                                Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm) = 0;
+    /// All parts of a send that was started, in their order.
+    virtual void make_ready(Operations& operations, std::size_t index, int partitions) = 0;
     /// Starts operations [first, first + count).
     virtual void restart(Operations& operations, std::size_t first, std::size_t count) = 0;
     /// Frees persistent operations.

@@ -224,6 +224,29 @@ void MpiCommunication::initialize_receive(Operations& operations, const std::siz
     }
 }
 
+void MpiCommunication::initialize_partitioned_send(Operations& operations, const std::size_t index, const void* data,
+                                                   const int partitions, const Count count, MPI_Datatype type,
+                                                   const int destination, const int tag, MPI_Comm comm) {
+    if (!exists(_mpi.Psend_init) || !exists(_mpi.Pready)) {
+        throw Unavailable(short_version() + " has no MPI_Psend_init", "use an MPI with MPI-4's partitioned messages");
+    }
+    call_or_refuse("MPI_Psend_init", _mpi.Psend_init, data, partitions, count, type, destination, tag, comm,
+                   MPI_INFO_NULL, &operations.requests[index]);
+}
+
+void MpiCommunication::initialize_partitioned_receive(Operations& operations, const std::size_t index, void* data,
+                                                      const int partitions, const Count count, MPI_Datatype type,
+                                                      const int source, const int tag, MPI_Comm comm) {
+    call_or_refuse("MPI_Precv_init", _mpi.Precv_init, data, partitions, count, type, source, tag, comm, MPI_INFO_NULL,
+                   &operations.requests[index]);
+}
+
+void MpiCommunication::make_ready(Operations& operations, const std::size_t index, const int partitions) {
+    for (int partition = 0; partition < partitions; ++partition) {
+        call_or_refuse("MPI_Pready", _mpi.Pready, partition, operations.requests[index]);
+    }
+}
+
 // ---- collectives
 // ------------------------------------------------------------------------------------------------------
 

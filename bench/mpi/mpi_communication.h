@@ -30,6 +30,11 @@ class MpiCommunication : public Communication {
     void initialize_receive(Operations& operations, std::size_t index, void* data, Count count, MPI_Datatype type,
                             int source, int tag, MPI_Comm comm) override;
     void initialize(Operations& operations, std::size_t index, const CollectiveCall& call) override;
+    void initialize_partitioned_send(Operations& operations, std::size_t index, const void* data, int partitions,
+                                     Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm) override;
+    void initialize_partitioned_receive(Operations& operations, std::size_t index, void* data, int partitions,
+                                        Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm) override;
+    void make_ready(Operations& operations, std::size_t index, int partitions) override;
     void restart(Operations& operations, std::size_t first, std::size_t count) override;
     void release(Operations& operations) override;
     [[nodiscard]] std::unique_ptr<Window> open_window(const WindowRequest& request) override;

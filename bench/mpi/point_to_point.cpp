@@ -323,7 +323,7 @@ class Latency : public PointToPoint {
     int _partner;
 };
 
-class PersistentLatency final : public Latency {
+class PersistentLatency : public Latency {
   public:
     using Latency::Latency;
 
@@ -352,21 +352,66 @@ class PersistentLatency final : public Latency {
         with.release(operations);
     }
 
-  private:
-    void initialize(Communication& with, Operations& operations) {
+    virtual void initialize(Communication& with, Operations& operations) {
         MPI_Comm communicator = environment().communicator;
-        with.initialize_send(operations, 0, send_buffer(0).data(), count(), type(), 1 - rank(), kPingTag, communicator);
-        with.initialize_receive(operations, 1, receive_buffer(0).data(), count(), type(), 1 - rank(), kPingTag,
+        with.initialize_send(operations, kSend, send_buffer(0).data(), count(), type(), 1 - rank(), kPingTag,
+                             communicator);
+        with.initialize_receive(operations, kReceive, receive_buffer(0).data(), count(), type(), 1 - rank(), kPingTag,
                                 communicator);
     }
 
+    /// Between the start of a send and waiting for it.
+    virtual void started(Communication&, Operations&) const {}
+
+  private:
     void round_trip(Communication& with, Operations& operations) const {
-        const std::size_t first = rank() == 0 ? 0 : 1;
-        for (const std::size_t one : {first, 1 - first}) {
+        const std::size_t first = rank() == 0 ? kSend : kReceive;
+        for (const std::size_t one : {first, kReceive - first}) {
             with.restart(operations, one, 1);
+            if (one == kSend) {
+                started(with, operations);
+            }
             with.wait(operations, one, 1);
         }
     }
+
+  protected:
+    static constexpr std::size_t kSend = 0;
+    static constexpr std::size_t kReceive = 1;
+};
+
+/// partitioned_latency: the parts of each message are made ready one by one, as threads or kernels that fill them would
+/// do.
+class PartitionedLatency final : public PersistentLatency {
+  public:
+    using PersistentLatency::PersistentLatency;
+
+  protected:
+    void initialize(Communication& with, Operations& operations) override {
+        MPI_Comm communicator = environment().communicator;
+        _partitions = most_partitions();
+        const Count each = count() / _partitions;
+        with.initialize_partitioned_send(operations, kSend, send_buffer(0).data(), _partitions, each, type(),
+                                         1 - rank(), kPingTag, communicator);
+        with.initialize_partitioned_receive(operations, kReceive, receive_buffer(0).data(), _partitions, each, type(),
+                                            1 - rank(), kPingTag, communicator);
+    }
+
+    void started(Communication& with, Operations& operations) const override {
+        with.make_ready(operations, kSend, _partitions);
+    }
+
+  private:
+    /// Both sides have as many, and all are alike.
+    [[nodiscard]] int most_partitions() const {
+        Count most = std::min<Count>(environment().options.partitions, std::max<Count>(count(), 1));
+        while (count() % most != 0) {
+            --most;
+        }
+        return static_cast<int>(most);
+    }
+
+    int _partitions = 1;
 };
 
 /// Processes that are there and do nothing, as the forked ones of latency_mp: they wait for the end of their parent's
@@ -959,6 +1004,8 @@ std::unique_ptr<Benchmark> make_point_to_point(const Environment& environment) {
                 return std::make_unique<PersistentLatency>(environment);
             }
             return std::make_unique<Latency>(environment);
+        case Family::partitioned_latency:
+            return std::make_unique<PartitionedLatency>(environment);
         case Family::multiple_latency:
             return std::make_unique<Latency>(environment);
         case Family::threaded_latency:

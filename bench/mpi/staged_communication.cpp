@@ -86,12 +86,7 @@ class Staged final : public Communication {
                          MPI_Datatype type, const int destination, const int tag, MPI_Comm comm) override {
         void* const image = _images.image_of(data);
         _mpi.initialize_send(operations, index, image, count, type, destination, tag, comm);
-        if (image != data) {
-            PendingCopy& copy = state_of(operations, index);
-            copy.image_in = image;
-            copy.device_in = data;
-            copy.bytes_in = span_of(count, type);
-        }
+        fetch_at_start(operations, index, data, image, span_of(count, type));
     }
 
     void initialize_receive(Operations& operations, const std::size_t index, void* data, const Count count,
@@ -102,6 +97,29 @@ class Staged final : public Communication {
             owe(operations, index, data, image, span_of(count, type));
             state_of(operations, index).due = false;
         }
+    }
+
+    void initialize_partitioned_send(Operations& operations, const std::size_t index, const void* data,
+                                     const int partitions, const Count count, MPI_Datatype type, const int destination,
+                                     const int tag, MPI_Comm comm) override {
+        void* const image = _images.image_of(data);
+        _mpi.initialize_partitioned_send(operations, index, image, partitions, count, type, destination, tag, comm);
+        fetch_at_start(operations, index, data, image, span_of(count * partitions, type));
+    }
+
+    void initialize_partitioned_receive(Operations& operations, const std::size_t index, void* data,
+                                        const int partitions, const Count count, MPI_Datatype type, const int source,
+                                        const int tag, MPI_Comm comm) override {
+        void* const image = image_for_receive(data, count * partitions, type);
+        _mpi.initialize_partitioned_receive(operations, index, image, partitions, count, type, source, tag, comm);
+        if (image != data) {
+            owe(operations, index, data, image, span_of(count * partitions, type));
+            state_of(operations, index).due = false;
+        }
+    }
+
+    void make_ready(Operations& operations, const std::size_t index, const int partitions) override {
+        _mpi.make_ready(operations, index, partitions);
     }
 
     // ---- collectives
@@ -216,6 +234,17 @@ class Staged final : public Communication {
 
     [[nodiscard]] static PendingCopy* copy_of(Operations& operations, const std::size_t index) noexcept {
         return dynamic_cast<PendingCopy*>(operations.states[index].get());
+    }
+
+    /// Each start of the operation copies the device's data into the image.
+    static void fetch_at_start(Operations& operations, const std::size_t index, const void* const device,
+                               void* const image, const std::size_t bytes) {
+        if (image != device) {
+            PendingCopy& copy = state_of(operations, index);
+            copy.image_in = image;
+            copy.device_in = device;
+            copy.bytes_in = bytes;
+        }
     }
 
     [[nodiscard]] static PendingCopy& state_of(Operations& operations, const std::size_t index) {

@@ -165,6 +165,15 @@ class Xccl final : public Communication {
                             MPI_Datatype type, const int source, int, MPI_Comm comm) override {
         initialize_transfer(operations, index, Recipe::Kind::receive, data, count, type, source, comm);
     }
+    void initialize_partitioned_send(Operations&, std::size_t, const void*, int, Count, MPI_Datatype, int, int,
+                                     MPI_Comm) override {
+        refuse_partitions();
+    }
+    void initialize_partitioned_receive(Operations&, std::size_t, void*, int, Count, MPI_Datatype, int, int,
+                                        MPI_Comm) override {
+        refuse_partitions();
+    }
+    void make_ready(Operations&, std::size_t, int) override { refuse_partitions(); }
     void initialize(Operations& operations, const std::size_t index, const CollectiveCall& call) override {
         check_communicator(call.communicator);
         auto recipe = std::make_unique<Recipe>();
@@ -211,6 +220,10 @@ class Xccl final : public Communication {
     }
 
   private:
+    [[noreturn]] static void refuse_partitions() {
+        throw Unavailable("NCCL and RCCL have no partitioned messages", "compare xccl in latency");
+    }
+
     struct Transfer {
         bool send = false;
         void* data = nullptr;

@@ -32,6 +32,7 @@ POINT_TO_POINT = frozenset(
         "bw",
         "bibw",
         "latency_persistent",
+        "partitioned_latency",
         "bw_persistent",
         "bibw_persistent",
         "latency_mt",

@@ -79,6 +79,15 @@ int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type,
     return code;
 }
 
+/* What a partitioned receive delivers goes elsewhere. */
+int MPI_Precv_init(void* data, int partitions, MPI_Count count, MPI_Datatype type, int source, int tag,
+                   MPI_Comm communicator, MPI_Info info, MPI_Request* request) {
+    static char elsewhere[1 << 16];
+    const int astray = has("partitioned receive", (int)count * partitions);
+    return PMPI_Precv_init(astray ? elsewhere : data, partitions, count, type, source, tag, communicator, info,
+                           request);
+}
+
 /* What a persistent receive delivers goes elsewhere. */
 int MPI_Recv_init(void* data, int count, MPI_Datatype type, int source, int tag, MPI_Comm communicator,
                   MPI_Request* request) {

@@ -62,6 +62,7 @@ def sizes_of(contender: dict[str, Any]) -> list[int]:
         ("latency_mp", "receive"),
         ("latency_mt", "receive"),
         ("latency_persistent", "persistent receive"),
+        ("partitioned_latency", "partitioned receive"),
         ("bw_persistent", "persistent receive"),
         ("bibw_persistent", "persistent receive"),
     ],

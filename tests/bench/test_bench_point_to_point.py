@@ -22,6 +22,7 @@ TWO_RANKS = (
     "latency_mt",
     "latency_mp",
     "latency_persistent",
+    "partitioned_latency",
     "bw_persistent",
     "bibw_persistent",
 )

@@ -117,6 +117,7 @@ def test_osu_tables_of_any_figures(tmp_path: Path, table: list[tuple[int, float]
         ("Multiple Bandwidth / Message Rate", "mbw_mr"),
         ("Multi-threaded Latency", "latency_mt"),
         ("Latency Persistent", "latency_persistent"),
+        ("Partitioned Latency", "partitioned_latency"),
         ("All-to-All Personalized Exchange Latency", "alltoall"),
         ("All-to-Allw Personalized Exchange Persistent Latency", "alltoallw_persistent"),
         ("Non-blocking All-to-All Latency", "ialltoall"),

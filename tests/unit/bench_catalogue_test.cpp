@@ -29,7 +29,7 @@ TEST(Catalogue, HoldsTheProgramsOfOmb) {
     EXPECT_EQ(count(Family::one_sided_latency), 6U);
     EXPECT_EQ(count(Family::one_sided_bandwidth), 2U);
     EXPECT_EQ(count(Family::one_sided_bidirectional_bandwidth), 1U);
-    EXPECT_EQ(catalogue().size(), 77U);
+    EXPECT_EQ(catalogue().size(), 78U);
     EXPECT_EQ(find_test("reduce_scatter_block_persistent"), nullptr);
 }
 

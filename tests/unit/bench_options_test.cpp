@@ -392,6 +392,9 @@ TEST(Options, Comparisons) {
     EXPECT_EQ(other.launchers, std::vector<std::string>{"mpiexec"});
     EXPECT_EQ(other.launched_ranks, 2);
     EXPECT_TRUE(contains(refusal({"latency", "--ranks", "2"}), "--compare"));
+    EXPECT_TRUE(contains(refusal({"latency", "--partitions", "2"}), "partitioned_latency"));
+    EXPECT_TRUE(contains(refusal({"partitioned_latency", "--partitions", "0"}), "--partitions"));
+    EXPECT_EQ(options({"partitioned_latency", "--partitions", "3"}).partitions, 3);
 
     EXPECT_TRUE(contains(refusal({"latency", "--compare", "native,native"}), "two contenders"));
     EXPECT_TRUE(contains(refusal({"latency", "--compare", "awaken+X=1"}), "LABEL=awaken+X=1"));

@@ -66,6 +66,7 @@ POINT_TO_POINT_TITLES = {
     "bandwidth": "bw",
     "bi-directional bandwidth": "bibw",
     "latency persistent": "latency_persistent",
+    "partitioned latency": "partitioned_latency",
     "bandwidth persistent": "bw_persistent",
     "bi-directional bandwidth persistent": "bibw_persistent",
     "multi latency": "multi_lat",
