@@ -69,10 +69,10 @@ bool lies_within(const Location& location, const Strided* const shape, const std
 
 namespace {
 
-/// Relaxed stores are enough for a receiver that claims: the word's release, in the caller, publishes them. A probe reads
-/// without claiming, between two looks at the word (Inbox::size_of). It must not see a store of this use of the slot
-/// under the word of the last one. On x86 no store overtakes the word's "free" before it. On Arm one may, but for the
-/// fence.
+/// Relaxed stores are enough for a receiver that claims: the word's release, in the caller, publishes them. A probe
+/// reads without claiming, between two looks at the word (Inbox::size_of). It must not see a store of this use of the
+/// slot under the word of the last one. On x86 no store overtakes the word's "free" before it. On Arm one may, but for
+/// the fence.
 void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, const std::uint64_t available) noexcept {
     std::atomic_thread_fence(std::memory_order_release);
     slot.receiver.store(receiver, std::memory_order_relaxed);

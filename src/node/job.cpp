@@ -61,8 +61,8 @@ std::string launcher_process(int& pid, bool& hidden) {
 }  // namespace
 
 unsigned long long start_time_of(const int pid) {
-    // Of the process's first thread, which starts with it. What emulates a processor (qemu-user) makes up a process's own
-    // /proc/PID/stat, so that the process itself would see another time there than others do.
+    // Of the process's first thread, which starts with it. What emulates a processor (qemu-user) makes up a process's
+    // own /proc/PID/stat, so that the process itself would see another time there than others do.
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, pid);
     FILE* const file = std::fopen(path, "re");

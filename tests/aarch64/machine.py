@@ -3,8 +3,8 @@
     python tests/aarch64/machine.py                 # prepares the machine below build/aarch64, for the preset aarch64
     python tests/aarch64/machine.py exec COMMAND    # a command that can start programs of either processor
 
-A launcher starts its ranks by itself, so the kernel has to know what runs programs for aarch64 (binfmt_misc). It is told
-in a user namespace of the command's own, which Linux allows since 6.7. Nothing of it is seen outside.
+A launcher starts its ranks by itself, so the kernel has to know what runs programs for aarch64 (binfmt_misc). It is
+told in a user namespace of the command's own, which Linux allows since 6.7. Nothing of it is seen outside.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def build(*targets: str) -> None:
 def registration(interpreter: str) -> bytes:
     """The line that has the kernel run ELF files for aarch64 by `interpreter`, see the kernel's binfmt-misc.rst.
 
-    A file is one when its first 20 bytes, masked, are these: the ELF identification of 64-bit little-endian files, whose
-    byte 7 (the operating system's ABI) may be any; an executable's type (2 or 3); and the machine (183). F: the
+    A file is one when its first 20 bytes, masked, are these: the ELF identification of 64-bit little-endian files,
+    whose byte 7 (the operating system's ABI) may be any; an executable's type (2 or 3); and the machine (183). F: the
     interpreter is opened now, and so is found wherever a program is started.
     """
     magic = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00"
@@ -160,7 +160,7 @@ def registration(interpreter: str) -> bytes:
     return f":aarch64:M::{escaped[0]}:{escaped[1]}:{interpreter}:FOC".encode()
 
 
-def enter(command: Sequence[str]) -> NoReturn:
+def enter(command: list[str]) -> NoReturn:
     """Goes on as the command, in namespaces in which the kernel runs programs for aarch64."""
     if platform.machine() == "aarch64":
         os.execvp(command[0], command)
