@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from awaken import charts, units
 from awaken.findings import name_of
-from awaken.results import BANDWIDTH, TIME, UNKNOWN_TEST, Point, Series, by_test
+from awaken.results import BANDWIDTH, PRETENDED_NODES, TIME, UNKNOWN_TEST, Point, Series, by_test
 
 STYLES = {"awaken": 1, "native": 2, "xccl": 3, "staged": 5, "raw": 0}
 """The same thing has the same colour in every chart."""
@@ -80,6 +80,8 @@ class Picture:
     @property
     def title(self) -> str:
         name = TITLES.get(self.test, self.test.replace("_", " ").capitalize())
+        if any(PRETENDED_NODES in line.series.mode for line in self.lines):
+            name += f" ({PRETENDED_NODES})"
         return f"{name}, {self.ranks} rank{'s' if self.ranks > 1 else ''}" if self.ranks else name
 
     @property

@@ -12,7 +12,7 @@ import changed_json
 import harness
 import logs
 import pytest
-from awaken import readers
+from awaken import curves, readers
 from awaken.readers import osu
 from awaken.readers.source import ReadError
 from awaken.results import BANDWIDTH, TIME, Document
@@ -724,6 +724,8 @@ def test_bench_between_nodes_is_another_test(
     found = logs.bench(test, [logs.contender("awaken", [logs.measurement(8, 5.0)])], manifest=manifest)
     (series,) = read_text(tmp_path, json.dumps(found)).series
     assert (series.test, series.mode) == (expected, mode)
+    (picture,) = curves.pictures([series])
+    assert ("(nodes pretended)" in picture.title) == ("nodes pretended" in mode)
 
 
 def test_bench_says_why_a_contender_is_missing(tmp_path: Path) -> None:
