@@ -49,6 +49,7 @@ PROSE_WORDS = 500
 NOT_RUN = (
     (r"\b(make|cmake|xargs|pip install)\b", "sets up, builds or installs, as make test itself and test_install.py do"),
     (r"\b(srun|salloc|sbatch)\b", "needs Slurm"),
+    (r"\bnode-a\b", "needs other nodes; tests/ssh runs it"),
     (r"/opt/|rocm", "needs ROCm, or an installation in /opt"),
     (r"<prefix>|\[--|\bapp\.c\b", "is a pattern with words to put in"),
     (r"\.(json|log) \S*\.?(json|log)|=\S+\.log|allreduce\.log", "reads files that the reader has"),
