@@ -112,6 +112,10 @@ endif()
 # awaken_static_runtime: what is loaded into other people's processes must not bring its own idea of libstdc++ along, so
 # the C++ runtime is linked in and its symbols stay hidden. The sanitizers' interceptors need the shared one.
 add_library(awaken_static_runtime INTERFACE)
+# Zig's linker does not know --exclude-libs; its libc++ hides most of itself.
+include(CheckLinkerFlag)
+check_linker_flag(CXX "-Wl,--exclude-libs,ALL" AWAKEN_LINKER_HIDES_ARCHIVES)
 if(NOT AWAKEN_SANITIZE)
-    target_link_options(awaken_static_runtime INTERFACE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
+    target_link_options(awaken_static_runtime INTERFACE -static-libstdc++ -static-libgcc
+        $<$<BOOL:${AWAKEN_LINKER_HIDES_ARCHIVES}>:-Wl,--exclude-libs,ALL>)
 endif()

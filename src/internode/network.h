@@ -103,7 +103,7 @@ class PipelinedSend final : public ipc::OutgoingMessage {
     template <class Copy>
     void give_to_mpi(const Copy& copy) noexcept;
     void finish() noexcept;
-    void end() noexcept;
+    void end() noexcept override;
     void fail(Error error) noexcept;
     void lose() noexcept;
     [[nodiscard]] bool all_copied() const noexcept { return _started == _from.bytes && _copied == _fragments.size(); }

@@ -427,7 +427,7 @@ struct AllocateWindow {
 /// parts need not follow each other.
 class SharedAllocation {
   public:
-    SharedAllocation(const MPI_Comm comm, const MPI_Aint bytes, const bool apart) : _comm(comm), _bytes(bytes) {
+    SharedAllocation(const MPI_Comm comm, const MPI_Aint bytes, const bool apart) : _comm(comm) {
         const Native& native = layer().real;
         int size = 0;
         native.Comm_rank(comm, &_rank);
@@ -494,7 +494,6 @@ class SharedAllocation {
     }
 
     MPI_Comm _comm;
-    MPI_Aint _bytes;
     MPI_Aint _before = 0;
     int _rank = 0;
     std::shared_ptr<void> _memory;
