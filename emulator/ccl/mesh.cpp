@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -72,7 +73,7 @@ struct Header {
 };
 
 Failure system_failure(const std::string& what, int error) {
-    return {Result::system_error, what + ": " + std::string(::strerrordesc_np(error))};
+    return {Result::system_error, what + ": " + std::generic_category().message(error)};
 }
 
 /// Abstract addresses start with a zero byte and are no files.

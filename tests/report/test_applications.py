@@ -232,7 +232,7 @@ def test_on_emulated_gpus(tmp_path: Path) -> None:
         for run in readers.read(tmp_path / "awaken-report" / f"{name}.log").applications
         if run.checked
     ]
-    assert [len(run.figures) for run in runs] == [6, 5, 4]
+    assert [len(run.figures) for run in runs] == [6, 5, 6]
     assert "Timeline of ghost_exchange" in (tmp_path / "awaken-report.html").read_text()
 
 
