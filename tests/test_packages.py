@@ -19,13 +19,10 @@ CONTAINER = (PACKAGES / "container" / "Containerfile").read_text()
 
 
 def options_of_cmake() -> set[str]:
-    files = [harness.ROOT / "CMakeLists.txt", *(harness.ROOT / "cmake").glob("*.cmake"), *bench_and_topology()]
+    folders = [(harness.ROOT / "cmake").glob("*.cmake"), (harness.ROOT / "bench").rglob("CMakeLists.txt")]
+    files = [harness.ROOT / "CMakeLists.txt", *(file for folder in folders for file in folder)]
     text = "\n".join(file.read_text() for file in files)
     return set(re.findall(r"(?:option\(|set\()(AWAKEN_\w+)", text))
-
-
-def bench_and_topology() -> list[Path]:
-    return list((harness.ROOT / "bench").rglob("CMakeLists.txt"))
 
 
 @pytest.mark.parametrize("recipe", [SPACK, CONDA], ids=["spack", "conda"])

@@ -43,17 +43,6 @@ def version() -> str:
     return found.group(1)
 
 
-def unready(changelog: str, header: str, release: str) -> list[str]:
-    """Which places do not know this release, a sentence each."""
-    found = []
-    if not re.search(rf"^## \[{re.escape(release)}\]", changelog, re.M):
-        found.append(f"CHANGELOG.md has no section [{release}]")
-    macros = re.findall(r"^#define AWAKEN_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header, re.M)
-    if ".".join(macros) != release:
-        found.append(f"include/awaken/awaken.h says {'.'.join(macros)} where CMakeLists.txt says {release}")
-    return found
-
-
 # --------------------------------------------------------------------------------------------------------- artefacts
 
 
@@ -142,7 +131,6 @@ def source_archive(destination: Path) -> Path:
 def environment_of(folder: Path) -> dict[str, str]:
     """Nothing of this environment but what pip needs to find packages."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
-    # Open MPI's rules of the house do not count here: MPICH is what is installed.
     return {**kept, "HOME": str(folder), "PATH": f"{folder}/venv/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 
 
@@ -183,14 +171,11 @@ def main() -> None:
     parser.add_argument("--destination", type=Path, default=ROOT / "dist", help="folder of the release (default: dist)")
     options = parser.parse_args()
     release, destination = version(), options.destination.resolve()
-    faults = unready(
-        (ROOT / "CHANGELOG.md").read_text(), (ROOT / "include" / "awaken" / "awaken.h").read_text(), release
-    )
-    if faults:
-        sys.exit("\n".join([f"release: {release} is not ready:", *faults]))
-    # Files of an earlier version would be published with the others.
-    shutil.rmtree(destination, ignore_errors=True)
-    destination.mkdir(parents=True)
+    destination.mkdir(parents=True, exist_ok=True)
+    # Files of an earlier release would be published with the others.
+    for pattern in ("awaken-*.whl", "awaken-*.tar.gz", SBOM, SUMS):
+        for file in destination.glob(pattern):
+            file.unlink()
     files = [wheels.build(architecture, destination) for architecture in wheels.ARCHITECTURES]
     print("==> source archive", flush=True)
     files.append(source_archive(destination))

@@ -31,7 +31,7 @@ set(CMAKE_CXX_COMPILER "{folder}/c++")
 set(CMAKE_ASM_COMPILER "{folder}/cc")
 set(CMAKE_AR "{folder}/ar")
 set(CMAKE_RANLIB "{folder}/ranlib")
-# Headers of this machine are those of its own C library; nlohmann-json alone is taken from it, by its package.
+# Without symbols and debug information, which pip would download each time.
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-s")
 set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s")
 set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s")
