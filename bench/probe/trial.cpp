@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace awaken::probe {
 
-Values numbers(const int who, const std::size_t count) {
-    Values values(count);
-    for (std::size_t i = 0; i < count; ++i) {
-        values[i] = (who + 1) * 7919 + static_cast<std::int32_t>(i);
-    }
+Values numbers(const int who, const int count) {
+    Values values(static_cast<std::size_t>(count));
+    std::iota(values.begin(), values.end(), (who + 1) * 7919);
     return values;
 }
 

@@ -44,7 +44,10 @@ inline constexpr std::int32_t kBlank = -1;
 
 /// `count` elements that tell the rank which sent them, and where each was: (who + 1) * 7919 + index. Sums over the
 /// ranks of a job stay far below 2^31.
-[[nodiscard]] Values numbers(int who, std::size_t count);
+[[nodiscard]] Values numbers(int who, int count);
+[[nodiscard]] inline Values blanks(const int count) {
+    return Values(static_cast<std::size_t>(count), kBlank);
+}
 
 /// A buffer of 32-bit integers in memory of some kind.
 class Integers {
@@ -74,13 +77,10 @@ class Trial {
     [[nodiscard]] static std::span<const int> counts();
 
     [[nodiscard]] Integers holding(const Values& values) const { return {*_placement.gpu, _device, _kind, values}; }
-    [[nodiscard]] Integers blank(const std::size_t count) const { return holding(Values(count, kBlank)); }
-    [[nodiscard]] Integers in_host_memory(const Values& values) const {
-        return {*_placement.gpu, _device, bench::BufferKind::host, values};
-    }
+    [[nodiscard]] Integers blank(const int count) const { return holding(blanks(count)); }
     /// For the peer of a point-to-point function: host memory in the first round, the cell's kind in the second.
     [[nodiscard]] Integers for_peer(const bool same_kind, const Values& values) const {
-        return same_kind ? holding(values) : in_host_memory(values);
+        return {*_placement.gpu, _device, same_kind ? _kind : bench::BufferKind::host, values};
     }
 
     /// Throws CallFailed unless `code` is success.
