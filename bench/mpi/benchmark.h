@@ -42,6 +42,12 @@ struct Samples {
     // Nonblocking collectives: sums over iterations. `operation` is the communication alone.
     double overall = 0, compute = 0, initiate = 0, test = 0, wait = 0, pure = 0;
     std::vector<double> overlapped;  ///< beside the computation, as OMB's percentiles have it
+
+    /// A sample that averages over so many operations.
+    void add(const double seconds, const double operations) {
+        operation.push_back(seconds / operations);
+        total += seconds;
+    }
 };
 
 class RawCopy;

@@ -22,6 +22,19 @@ namespace awaken::bench {
 /// Counts are of elements of a type; large counts go through the _c functions where the MPI has them.
 using Count = MPI_Count;
 
+enum class Direction : std::uint8_t { send, receive };
+
+/// One message, as one of its ranks sends or receives it.
+struct MessageCall {
+    Direction direction = Direction::send;
+    void* data = nullptr;  ///< read only where it is sent
+    Count count = 0;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    int peer = 0;
+    int tag = 0;
+    MPI_Comm communicator = MPI_COMM_NULL;
+};
+
 /// All arguments of one collective call; which are used depends on `collective`, as in the MPI function of that name.
 struct CollectiveCall {
     Collective collective = Collective::none;
@@ -134,30 +147,18 @@ class Communication {
     /// all ranks must come to the same answer.
     virtual void prepare(MPI_Comm communicator, std::span<const Buffer* const> buffers) = 0;
 
-    // ---- point-to-point ---------------------------------------------------------------------------------------------
-    virtual void send(const void* data, Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm) = 0;
-    virtual void receive(void* data, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm) = 0;
-    virtual void start_send(Operations& operations, std::size_t index, const void* data, Count count, MPI_Datatype type,
-                            int destination, int tag, MPI_Comm comm) = 0;
-    virtual void start_receive(Operations& operations, std::size_t index, void* data, Count count, MPI_Datatype type,
-                               int source, int tag, MPI_Comm comm) = 0;
-
-    // ---- collectives ------------------------------------------------------------------------------------------------
+    // ---- messages and collectives -----------------------------------------------------------------------------------
+    virtual void run(const MessageCall& call) = 0;
     virtual void run(const CollectiveCall& call) = 0;
+    virtual void start(Operations& operations, std::size_t index, const MessageCall& call) = 0;
     virtual void start(Operations& operations, std::size_t index, const CollectiveCall& call) = 0;
 
     // ---- persistent: initialised once, started often ----------------------------------------------------------------
-    virtual void initialize_send(Operations& operations, std::size_t index, const void* data, Count count,
-                                 MPI_Datatype type, int destination, int tag, MPI_Comm comm) = 0;
-    virtual void initialize_receive(Operations& operations, std::size_t index, void* data, Count count,
-                                    MPI_Datatype type, int source, int tag, MPI_Comm comm) = 0;
+    virtual void initialize(Operations& operations, std::size_t index, const MessageCall& call) = 0;
     virtual void initialize(Operations& operations, std::size_t index, const CollectiveCall& call) = 0;
-    /// A message in `partitions` equal parts of `count` elements, which make_ready hands over one by one.
-    virtual void initialize_partitioned_send(Operations& operations, std::size_t index, const void* data,
-                                             int partitions, Count count, MPI_Datatype type, int destination, int tag,
-                                             MPI_Comm comm) = 0;
-    virtual void initialize_partitioned_receive(Operations& operations, std::size_t index, void* data, int partitions,
-                                                Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm) = 0;
+    /// A message in `partitions` equal parts of call.count elements, which make_ready hands over one by one.
+    virtual void initialize_partitioned(Operations& operations, std::size_t index, const MessageCall& call,
+                                        int partitions) = 0;
     /// All parts of a send that was started, in their order.
     virtual void make_ready(Operations& operations, std::size_t index, int partitions) = 0;
     /// Starts operations [first, first + count).

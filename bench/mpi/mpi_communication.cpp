@@ -6,6 +6,7 @@
 #include <array>
 #include <climits>
 #include <cstring>
+#include <tuple>
 
 #include "mpi/benchmark.h"
 #include "mpi/large_counts.h"
@@ -14,64 +15,43 @@
 namespace awaken::bench {
 namespace {
 
-/// The six functions of one collective operation.
-#define AWAKEN_COLLECTIVE(Name, Iname)                                       \
-    struct Name {                                                            \
-        static constexpr const char* name = "MPI_" #Name;                    \
-        static constexpr const char* persistent_name = "MPI_" #Name "_init"; \
-        static auto blocking(const MpiFunctions& mpi) {                      \
-            return mpi.Name;                                                 \
-        }                                                                    \
-        static auto nonblocking(const MpiFunctions& mpi) {                   \
-            return mpi.Iname;                                                \
-        }                                                                    \
-        static auto persistent(const MpiFunctions& mpi) {                    \
-            return mpi.Name##_init;                                          \
-        }                                                                    \
-        static auto large_blocking(const MpiFunctions& mpi) {                \
-            return mpi.Name##_c;                                             \
-        }                                                                    \
-        static auto large_nonblocking(const MpiFunctions& mpi) {             \
-            return mpi.Iname##_c;                                            \
-        }                                                                    \
-        static auto large_persistent(const MpiFunctions& mpi) {              \
-            return mpi.Name##_init_c;                                        \
-        }                                                                    \
+/// The six functions of one collective operation: its three forms, with counts of either type.
+#define AWAKEN_COLLECTIVE(Name, Iname, large)                                                 \
+    struct Name {                                                                             \
+        static constexpr const char* name = "MPI_" #Name;                                     \
+        static constexpr const char* persistent_name = "MPI_" #Name "_init";                  \
+        template <bool is_large>                                                              \
+        static auto functions(const MpiFunctions& mpi) {                                      \
+            if constexpr (is_large) {                                                         \
+                return std::tuple(mpi.Name##large, mpi.Iname##large, mpi.Name##_init##large); \
+            } else {                                                                          \
+                return std::tuple(mpi.Name, mpi.Iname, mpi.Name##_init);                      \
+            }                                                                                 \
+        }                                                                                     \
     };
-AWAKEN_COLLECTIVE(Allgather, Iallgather)
-AWAKEN_COLLECTIVE(Allgatherv, Iallgatherv)
-AWAKEN_COLLECTIVE(Allreduce, Iallreduce)
-AWAKEN_COLLECTIVE(Alltoall, Ialltoall)
-AWAKEN_COLLECTIVE(Alltoallv, Ialltoallv)
-AWAKEN_COLLECTIVE(Alltoallw, Ialltoallw)
-AWAKEN_COLLECTIVE(Bcast, Ibcast)
-AWAKEN_COLLECTIVE(Gather, Igather)
-AWAKEN_COLLECTIVE(Gatherv, Igatherv)
-AWAKEN_COLLECTIVE(Reduce, Ireduce)
-AWAKEN_COLLECTIVE(Reduce_scatter, Ireduce_scatter)
-AWAKEN_COLLECTIVE(Reduce_scatter_block, Ireduce_scatter_block)
-AWAKEN_COLLECTIVE(Scatter, Iscatter)
-AWAKEN_COLLECTIVE(Scatterv, Iscatterv)
-AWAKEN_COLLECTIVE(Scan, Iscan)
-AWAKEN_COLLECTIVE(Exscan, Iexscan)
-AWAKEN_COLLECTIVE(Neighbor_allgather, Ineighbor_allgather)
-AWAKEN_COLLECTIVE(Neighbor_allgatherv, Ineighbor_allgatherv)
-AWAKEN_COLLECTIVE(Neighbor_alltoall, Ineighbor_alltoall)
-AWAKEN_COLLECTIVE(Neighbor_alltoallv, Ineighbor_alltoallv)
-AWAKEN_COLLECTIVE(Neighbor_alltoallw, Ineighbor_alltoallw)
+AWAKEN_COLLECTIVE(Allgather, Iallgather, _c)
+AWAKEN_COLLECTIVE(Allgatherv, Iallgatherv, _c)
+AWAKEN_COLLECTIVE(Allreduce, Iallreduce, _c)
+AWAKEN_COLLECTIVE(Alltoall, Ialltoall, _c)
+AWAKEN_COLLECTIVE(Alltoallv, Ialltoallv, _c)
+AWAKEN_COLLECTIVE(Alltoallw, Ialltoallw, _c)
+AWAKEN_COLLECTIVE(Bcast, Ibcast, _c)
+AWAKEN_COLLECTIVE(Gather, Igather, _c)
+AWAKEN_COLLECTIVE(Gatherv, Igatherv, _c)
+AWAKEN_COLLECTIVE(Reduce, Ireduce, _c)
+AWAKEN_COLLECTIVE(Reduce_scatter, Ireduce_scatter, _c)
+AWAKEN_COLLECTIVE(Reduce_scatter_block, Ireduce_scatter_block, _c)
+AWAKEN_COLLECTIVE(Scatter, Iscatter, _c)
+AWAKEN_COLLECTIVE(Scatterv, Iscatterv, _c)
+AWAKEN_COLLECTIVE(Scan, Iscan, _c)
+AWAKEN_COLLECTIVE(Exscan, Iexscan, _c)
+AWAKEN_COLLECTIVE(Neighbor_allgather, Ineighbor_allgather, _c)
+AWAKEN_COLLECTIVE(Neighbor_allgatherv, Ineighbor_allgatherv, _c)
+AWAKEN_COLLECTIVE(Neighbor_alltoall, Ineighbor_alltoall, _c)
+AWAKEN_COLLECTIVE(Neighbor_alltoallv, Ineighbor_alltoallv, _c)
+AWAKEN_COLLECTIVE(Neighbor_alltoallw, Ineighbor_alltoallw, _c)
+AWAKEN_COLLECTIVE(Barrier, Ibarrier, )  // without counts
 #undef AWAKEN_COLLECTIVE
-
-/// The only one without counts.
-struct Barrier {
-    static constexpr const char* name = "MPI_Barrier";
-    static constexpr const char* persistent_name = "MPI_Barrier_init";
-    static auto blocking(const MpiFunctions& mpi) { return mpi.Barrier; }
-    static auto nonblocking(const MpiFunctions& mpi) { return mpi.Ibarrier; }
-    static auto persistent(const MpiFunctions& mpi) { return mpi.Barrier_init; }
-    static auto large_blocking(const MpiFunctions& mpi) { return mpi.Barrier; }
-    static auto large_nonblocking(const MpiFunctions& mpi) { return mpi.Ibarrier; }
-    static auto large_persistent(const MpiFunctions& mpi) { return mpi.Barrier_init; }
-};
 
 /// Counts and displacements as the int functions take them; kept with the operation for as long as it runs.
 struct IntArrays final : OperationState {
@@ -145,100 +125,61 @@ void MpiCommunication::prepare(MPI_Comm /* communicator */, std::span<const Buff
 // ---- point-to-point
 // ---------------------------------------------------------------------------------------------------
 
-void MpiCommunication::send(const void* data, const Count count, MPI_Datatype type, const int destination,
-                            const int tag, MPI_Comm comm) {
-    if (fits(count)) [[likely]] {
-        check_mpi(_mpi.Send(data, static_cast<int>(count), type, destination, tag, comm), "MPI_Send");
-    } else if (exists(_mpi.Send_c)) {
-        call_or_refuse("MPI_Send_c", _mpi.Send_c, data, count, type, destination, tag, comm);
+/// `large_function`: that of MPI-4, which takes a large count. `last`: what follows the communicator.
+template <typename Function, typename LargeFunction, typename... Last>
+void MpiCommunication::transfer(const char* const name, const Function function, const LargeFunction large_function,
+                                const MessageCall& call, Last... last) {
+    if (fits(call.count)) [[likely]] {
+        check_mpi(function(call.data, static_cast<int>(call.count), call.type, call.peer, call.tag, call.communicator,
+                           last...),
+                  name);
+    } else if (exists(large_function)) {
+        call_or_refuse((std::string(name) + "_c").c_str(), large_function, call.data, call.count, call.type, call.peer,
+                       call.tag, call.communicator, last...);
     } else {
-        const LargeType large(_mpi, count, type);
-        check_mpi(_mpi.Send(data, 1, large.get(), destination, tag, comm), "MPI_Send");
+        const LargeType large(_mpi, call.count, call.type);
+        check_mpi(function(call.data, 1, large.get(), call.peer, call.tag, call.communicator, last...), name);
     }
 }
 
-void MpiCommunication::receive(void* data, const Count count, MPI_Datatype type, const int source, const int tag,
-                               MPI_Comm comm) {
-    if (fits(count)) [[likely]] {
-        check_mpi(_mpi.Recv(data, static_cast<int>(count), type, source, tag, comm, MPI_STATUS_IGNORE), "MPI_Recv");
-    } else if (exists(_mpi.Recv_c)) {
-        call_or_refuse("MPI_Recv_c", _mpi.Recv_c, data, count, type, source, tag, comm, MPI_STATUS_IGNORE);
+void MpiCommunication::run(const MessageCall& call) {
+    if (call.direction == Direction::send) {
+        transfer("MPI_Send", _mpi.Send, _mpi.Send_c, call);
     } else {
-        const LargeType large(_mpi, count, type);
-        check_mpi(_mpi.Recv(data, 1, large.get(), source, tag, comm, MPI_STATUS_IGNORE), "MPI_Recv");
+        transfer("MPI_Recv", _mpi.Recv, _mpi.Recv_c, call, MPI_STATUS_IGNORE);
     }
 }
 
-void MpiCommunication::start_send(Operations& operations, const std::size_t index, const void* data, const Count count,
-                                  MPI_Datatype type, const int destination, const int tag, MPI_Comm comm) {
-    MPI_Request* const request = &operations.requests[index];
-    if (fits(count)) [[likely]] {
-        check_mpi(_mpi.Isend(data, static_cast<int>(count), type, destination, tag, comm, request), "MPI_Isend");
-    } else if (exists(_mpi.Isend_c)) {
-        call_or_refuse("MPI_Isend_c", _mpi.Isend_c, data, count, type, destination, tag, comm, request);
+void MpiCommunication::start(Operations& operations, const std::size_t index, const MessageCall& call) {
+    if (call.direction == Direction::send) {
+        transfer("MPI_Isend", _mpi.Isend, _mpi.Isend_c, call, &operations.requests[index]);
     } else {
-        const LargeType large(_mpi, count, type);
-        check_mpi(_mpi.Isend(data, 1, large.get(), destination, tag, comm, request), "MPI_Isend");
+        transfer("MPI_Irecv", _mpi.Irecv, _mpi.Irecv_c, call, &operations.requests[index]);
     }
 }
 
-void MpiCommunication::start_receive(Operations& operations, const std::size_t index, void* data, const Count count,
-                                     MPI_Datatype type, const int source, const int tag, MPI_Comm comm) {
-    MPI_Request* const request = &operations.requests[index];
-    if (fits(count)) [[likely]] {
-        check_mpi(_mpi.Irecv(data, static_cast<int>(count), type, source, tag, comm, request), "MPI_Irecv");
-    } else if (exists(_mpi.Irecv_c)) {
-        call_or_refuse("MPI_Irecv_c", _mpi.Irecv_c, data, count, type, source, tag, comm, request);
+void MpiCommunication::initialize(Operations& operations, const std::size_t index, const MessageCall& call) {
+    if (call.direction == Direction::send) {
+        transfer("MPI_Send_init", _mpi.Send_init, _mpi.Send_init_c, call, &operations.requests[index]);
     } else {
-        const LargeType large(_mpi, count, type);
-        check_mpi(_mpi.Irecv(data, 1, large.get(), source, tag, comm, request), "MPI_Irecv");
+        transfer("MPI_Recv_init", _mpi.Recv_init, _mpi.Recv_init_c, call, &operations.requests[index]);
     }
 }
 
-void MpiCommunication::initialize_send(Operations& operations, const std::size_t index, const void* data,
-                                       const Count count, MPI_Datatype type, const int destination, const int tag,
-                                       MPI_Comm comm) {
-    MPI_Request* const request = &operations.requests[index];
-    if (fits(count)) [[likely]] {
-        check_mpi(_mpi.Send_init(data, static_cast<int>(count), type, destination, tag, comm, request),
-                  "MPI_Send_init");
-    } else if (exists(_mpi.Send_init_c)) {
-        call_or_refuse("MPI_Send_init_c", _mpi.Send_init_c, data, count, type, destination, tag, comm, request);
-    } else {
-        const LargeType large(_mpi, count, type);
-        check_mpi(_mpi.Send_init(data, 1, large.get(), destination, tag, comm, request), "MPI_Send_init");
-    }
-}
-
-void MpiCommunication::initialize_receive(Operations& operations, const std::size_t index, void* data,
-                                          const Count count, MPI_Datatype type, const int source, const int tag,
-                                          MPI_Comm comm) {
-    MPI_Request* const request = &operations.requests[index];
-    if (fits(count)) [[likely]] {
-        check_mpi(_mpi.Recv_init(data, static_cast<int>(count), type, source, tag, comm, request), "MPI_Recv_init");
-    } else if (exists(_mpi.Recv_init_c)) {
-        call_or_refuse("MPI_Recv_init_c", _mpi.Recv_init_c, data, count, type, source, tag, comm, request);
-    } else {
-        const LargeType large(_mpi, count, type);
-        check_mpi(_mpi.Recv_init(data, 1, large.get(), source, tag, comm, request), "MPI_Recv_init");
-    }
-}
-
-void MpiCommunication::initialize_partitioned_send(Operations& operations, const std::size_t index, const void* data,
-                                                   const int partitions, const Count count, MPI_Datatype type,
-                                                   const int destination, const int tag, MPI_Comm comm) {
+void MpiCommunication::initialize_partitioned(Operations& operations, const std::size_t index, const MessageCall& call,
+                                              const int partitions) {
     if (!exists(_mpi.Psend_init) || !exists(_mpi.Pready)) {
         throw Unavailable(short_version() + " has no MPI_Psend_init", "use an MPI with MPI-4's partitioned messages");
     }
-    call_or_refuse("MPI_Psend_init", _mpi.Psend_init, data, partitions, count, type, destination, tag, comm,
-                   MPI_INFO_NULL, &operations.requests[index]);
-}
-
-void MpiCommunication::initialize_partitioned_receive(Operations& operations, const std::size_t index, void* data,
-                                                      const int partitions, const Count count, MPI_Datatype type,
-                                                      const int source, const int tag, MPI_Comm comm) {
-    call_or_refuse("MPI_Precv_init", _mpi.Precv_init, data, partitions, count, type, source, tag, comm, MPI_INFO_NULL,
-                   &operations.requests[index]);
+    const auto initialize = [&](const char* const name, const auto function) {
+        call_or_refuse(name, function, call.data, partitions, call.count, call.type, call.peer, call.tag,
+                       call.communicator, MPI_INFO_NULL, &operations.requests[index]);
+    };
+    if (call.direction == Direction::send) {
+        initialize("MPI_Psend_init", _mpi.Psend_init);
+    } else {
+        initialize("MPI_Precv_init", _mpi.Precv_init);
+    }
 }
 
 void MpiCommunication::make_ready(Operations& operations, const std::size_t index, const int partitions) {
@@ -253,31 +194,19 @@ void MpiCommunication::make_ready(Operations& operations, const std::size_t inde
 template <typename Integer, typename Displacement, typename Arrays>
 void MpiCommunication::issue_as(const Form form, const CollectiveCall& call, const Arrays& arrays,
                                 MPI_Request* const request) {
-    const auto go = [&](const auto tag, const auto... arguments) {
-        constexpr bool kLarge = !std::is_same_v<Integer, int>;
+    const auto go = [&](const auto collective, const auto... arguments) {
+        const auto [blocking, nonblocking, persistent] =
+            collective.template functions<!std::is_same_v<Integer, int>>(_mpi);
         switch (form) {
             case Form::blocking:
-                if constexpr (kLarge) {
-                    call_or_refuse(tag.name, tag.large_blocking(_mpi), arguments..., call.communicator);
-                } else {
-                    call_or_refuse(tag.name, tag.blocking(_mpi), arguments..., call.communicator);
-                }
+                call_or_refuse(collective.name, blocking, arguments..., call.communicator);
                 break;
             case Form::nonblocking:
-                if constexpr (kLarge) {
-                    call_or_refuse(tag.name, tag.large_nonblocking(_mpi), arguments..., call.communicator, request);
-                } else {
-                    call_or_refuse(tag.name, tag.nonblocking(_mpi), arguments..., call.communicator, request);
-                }
+                call_or_refuse(collective.name, nonblocking, arguments..., call.communicator, request);
                 break;
             case Form::persistent:
-                if constexpr (kLarge) {
-                    call_or_refuse(tag.persistent_name, tag.large_persistent(_mpi), arguments..., call.communicator,
-                                   MPI_INFO_NULL, request);
-                } else {
-                    call_or_refuse(tag.persistent_name, tag.persistent(_mpi), arguments..., call.communicator,
-                                   MPI_INFO_NULL, request);
-                }
+                call_or_refuse(collective.persistent_name, persistent, arguments..., call.communicator, MPI_INFO_NULL,
+                               request);
                 break;
         }
     };

@@ -17,23 +17,14 @@ class MpiCommunication : public Communication {
     [[nodiscard]] std::string description() const override;
     void prepare(MPI_Comm communicator, std::span<const Buffer* const> buffers) override;
 
-    void send(const void* data, Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm) override;
-    void receive(void* data, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm) override;
-    void start_send(Operations& operations, std::size_t index, const void* data, Count count, MPI_Datatype type,
-                    int destination, int tag, MPI_Comm comm) override;
-    void start_receive(Operations& operations, std::size_t index, void* data, Count count, MPI_Datatype type,
-                       int source, int tag, MPI_Comm comm) override;
+    void run(const MessageCall& call) override;
     void run(const CollectiveCall& call) override;
+    void start(Operations& operations, std::size_t index, const MessageCall& call) override;
     void start(Operations& operations, std::size_t index, const CollectiveCall& call) override;
-    void initialize_send(Operations& operations, std::size_t index, const void* data, Count count, MPI_Datatype type,
-                         int destination, int tag, MPI_Comm comm) override;
-    void initialize_receive(Operations& operations, std::size_t index, void* data, Count count, MPI_Datatype type,
-                            int source, int tag, MPI_Comm comm) override;
+    void initialize(Operations& operations, std::size_t index, const MessageCall& call) override;
     void initialize(Operations& operations, std::size_t index, const CollectiveCall& call) override;
-    void initialize_partitioned_send(Operations& operations, std::size_t index, const void* data, int partitions,
-                                     Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm) override;
-    void initialize_partitioned_receive(Operations& operations, std::size_t index, void* data, int partitions,
-                                        Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm) override;
+    void initialize_partitioned(Operations& operations, std::size_t index, const MessageCall& call,
+                                int partitions) override;
     void make_ready(Operations& operations, std::size_t index, int partitions) override;
     void restart(Operations& operations, std::size_t first, std::size_t count) override;
     void release(Operations& operations) override;
@@ -44,6 +35,9 @@ class MpiCommunication : public Communication {
   private:
     enum class Form : std::uint8_t { blocking, nonblocking, persistent };
 
+    template <typename Function, typename LargeFunction, typename... Last>
+    void transfer(const char* name, Function function, LargeFunction large_function, const MessageCall& call,
+                  Last... last);
     void issue(Form form, const CollectiveCall& call, MPI_Request* request, std::unique_ptr<OperationState>* state);
     template <typename Integer, typename Displacement, typename Arrays>
     void issue_as(Form form, const CollectiveCall& call, const Arrays& arrays, MPI_Request* request);

@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "mpi/benchmark.h"
 #include "mpi/clock.h"
@@ -28,11 +29,19 @@ constexpr int kDataTag = 100;
 constexpr int kBackTag = 10;
 constexpr int kAnswerTag = 101;
 
-/// What is common to all: buffers, types, the check.
+constexpr Direction opposite(const Direction direction) noexcept {
+    return direction == Direction::send ? Direction::receive : Direction::send;
+}
+
+/// What is common to all: pairs, buffers, types, the check.
 class PointToPoint : public Benchmark {
   public:
     explicit PointToPoint(const Environment& environment, const int messages, const bool multiple)
         : _environment(environment),
+          _pairs(std::min(environment.options.pairs.value_or(environment.ranks / 2), environment.ranks / 2)),
+          _partner(rank() < _pairs       ? rank() + _pairs
+                   : rank() < 2 * _pairs ? rank() - _pairs
+                                         : -1),
           _copies(multiple ? messages : 1),
           _batches(!environment.options.percentiles.empty()) {}
 
@@ -112,29 +121,55 @@ class PointToPoint : public Benchmark {
 
   protected:
     /// The ranks that this rank receives from and sends to; both lists are walked in step by all ranks.
-    [[nodiscard]] virtual std::vector<int> sources() const = 0;
-    [[nodiscard]] virtual std::vector<int> destinations() const = 0;
+    [[nodiscard]] virtual std::vector<int> sources() const {
+        return takes_part() ? std::vector<int>{_partner} : std::vector<int>{};
+    }
+    [[nodiscard]] virtual std::vector<int> destinations() const { return sources(); }
     /// False for ranks that are left over.
-    [[nodiscard]] virtual bool takes_part() const { return true; }
+    [[nodiscard]] virtual bool takes_part() const { return _partner >= 0; }
     /// Moves all messages between this rank and its peers of one round of the check once, by the functions that are
     /// timed: what is checked must be what is measured. -1: no peer on that side.
     virtual void exchange(Communication& with, int source, int destination) = 0;
 
-    [[nodiscard]] Buffer& send_buffer(const int message) { return _send[static_cast<std::size_t>(message % _copies)]; }
-    [[nodiscard]] Buffer& receive_buffer(const int message) {
-        return _receive[static_cast<std::size_t>(message % _copies)];
+    /// The pairs of ranks that move messages, one of the lower and one of the upper half each.
+    [[nodiscard]] int pairs() const noexcept { return _pairs; }
+    [[nodiscard]] int partner() const noexcept { return _partner; }
+    [[nodiscard]] bool is_lower() const noexcept { return rank() < _pairs; }
+
+    /// `message`: its number among those under way, which may share a buffer.
+    [[nodiscard]] MessageCall call(const Direction direction, const int message, const int peer, const int tag) {
+        std::vector<Buffer>& buffers = direction == Direction::send ? _send : _receive;
+        return {direction,
+                buffers[static_cast<std::size_t>(message % _copies)].data(),
+                _message->derived() ? 1 : static_cast<Count>(_message->span()),
+                _message->handle(),
+                peer,
+                tag,
+                _environment.communicator};
     }
-    [[nodiscard]] Count count() const noexcept {
-        return _message->derived() ? 1 : static_cast<Count>(_message->span());
-    }
-    [[nodiscard]] MPI_Datatype type() const noexcept { return _message->handle(); }
-    [[nodiscard]] std::size_t size() const noexcept { return _size; }
     /// Bytes that a message moves: what bandwidths are made of.
     [[nodiscard]] double moved() const noexcept { return static_cast<double>(payload()); }
     [[nodiscard]] const Environment& environment() const noexcept { return _environment; }
     [[nodiscard]] int rank() const noexcept { return _environment.rank; }
 
     [[nodiscard]] Batches& batches() noexcept { return _batches; }
+
+    /// The receiver fetches `messages` at a time: one way, as half a round trip is. `ways`: as if there and back.
+    void pull_raw(RawCopy& raw, const std::size_t iterations, Samples& samples, const int messages, const double ways,
+                  const char* const why_two) {
+        if (_environment.ranks != 2) {
+            throw Unavailable(why_two, "use two ranks");
+        }
+        prepare_raw(raw);
+        barrier(_environment.communicator);
+        for (std::size_t i = 0; rank() == 1 && i < iterations; ++i) {
+            samples.add(ways * seconds_of([&] { pull(raw, messages); }), ways * messages);
+        }
+        samples.iterations += iterations;
+        barrier(_environment.communicator);
+    }
+    void prepare_raw(RawCopy& raw) { raw.prepare(_environment.communicator, _send.front(), _receive.front()); }
+    void pull(RawCopy& raw, const int messages) const { raw.pull(_partner, _size, static_cast<std::size_t>(messages)); }
 
     static void refuse_queue(const Mode mode, const char* const reason) {
         if (mode == Mode::queued) {
@@ -192,7 +227,9 @@ class PointToPoint : public Benchmark {
     }
 
     const Environment& _environment;
-    const int _copies;  ///< buffers per side
+    const int _pairs;
+    const int _partner;  ///< -1: none
+    const int _copies;   ///< buffers per side
     ElementType _element = ElementType::char_;
     std::size_t _size = 0;
     std::optional<MessageType> _message;
@@ -206,55 +243,28 @@ class PointToPoint : public Benchmark {
 /// Ping-pong between the lower and the upper half of the ranks: latency, multi_lat, latency_mp.
 class Latency : public PointToPoint {
   public:
-    explicit Latency(const Environment& environment)
-        : PointToPoint(environment, 1, false), _pairs(pairs_of(environment)) {
-        const bool upper = rank() >= _pairs;
-        _partner = rank() >= 2 * _pairs ? -1 : upper ? rank() - _pairs : rank() + _pairs;
-    }
+    explicit Latency(const Environment& environment) : PointToPoint(environment, 1, false) {}
 
-    void describe(HeaderFacts& facts) override { facts.pairs = _pairs; }
+    void describe(HeaderFacts& facts) override { facts.pairs = pairs(); }
 
     void run(Communication& with, const Mode mode, const std::size_t iterations, Samples& samples) override {
         refuse_queue(mode, "in a ping-pong each message waits for the one before");
         barrier(environment().communicator);
-        if (takes_part()) {
-            if (barrier_each_time()) {
-                run_apart(with, iterations, samples);
-            } else {
-                run_batches(with, iterations, samples);
-            }
-        } else {
-            for (std::size_t i = 0; barrier_each_time() && i < iterations; ++i) {
-                barrier(environment().communicator);
-            }
+        if (barrier_each_time()) {
+            run_apart(with, iterations, samples);
+        } else if (takes_part()) {
+            run_batches(with, iterations, samples, [&] { round_trip(with); });
         }
         samples.iterations += iterations;
     }
 
     void run_raw(RawCopy& raw, const std::size_t iterations, Samples& samples) override {
-        if (environment().ranks != 2) {
-            throw Unavailable("a raw copy moves one message between two ranks", "use two ranks");
-        }
-        // The receiver fetches: one way, as half a round trip is.
-        raw.prepare(environment().communicator, send_buffer(0), receive_buffer(0));
-        barrier(environment().communicator);
-        if (rank() == 1) {
-            for (std::size_t i = 0; i < iterations; ++i) {
-                const double start = now();
-                raw.pull(0, size(), 1);
-                const double seconds = now() - start;
-                samples.operation.push_back(seconds);
-                samples.total += 2 * seconds;  // as if there and back
-            }
-        }
-        samples.iterations += iterations;
-        samples.iterations_per_sample = 1;
-        barrier(environment().communicator);
+        pull_raw(raw, iterations, samples, 1, 2, "a raw copy moves one message between two ranks");
     }
 
     void sum_up(const Samples& samples, Measurement& measurement) override {
         MPI_Comm communicator = environment().communicator;
-        const double total = sum_at_root(samples.total, communicator) / _pairs;
+        const double total = sum_at_root(samples.total, communicator) / pairs();
         measurement.iterations = samples.iterations;
         measurement.iterations_per_sample = largest_of_ranks(samples.iterations_per_sample, communicator);
         measurement.average = total * 1e6 / (2.0 * static_cast<double>(samples.iterations));
@@ -263,64 +273,45 @@ class Latency : public PointToPoint {
     }
 
   protected:
-    static int pairs_of(const Environment& environment) {
-        return std::min(environment.options.pairs.value_or(environment.ranks / 2), environment.ranks / 2);
+    /// The lower rank of a pair takes the time.
+    template <typename RoundTrip>
+    void run_batches(Communication& with, const std::size_t iterations, Samples& samples, const RoundTrip& trip) {
+        if (is_lower()) {
+            batches().run(with, iterations, 2, samples, trip);
+            return;
+        }
+        for (std::size_t i = 0; i < iterations; ++i) {
+            trip();
+        }
     }
-
-    [[nodiscard]] bool takes_part() const override { return _partner >= 0; }
-    [[nodiscard]] std::vector<int> sources() const override {
-        return takes_part() ? std::vector<int>{_partner} : std::vector<int>{};
-    }
-    [[nodiscard]] std::vector<int> destinations() const override { return sources(); }
     /// Pairs start each round trip together; so do the ranks of latency_mp.
     [[nodiscard]] virtual bool barrier_each_time() const {
         return environment().test.family == Family::multiple_latency;
     }
-    [[nodiscard]] bool pings() const noexcept { return rank() < _pairs; }
 
     void exchange(Communication& with, const int /* source */, const int /* destination */) override {
-        pings() ? ping(with) : pong(with);
+        round_trip(with);
     }
 
   private:
-    void ping(Communication& with) {
-        MPI_Comm communicator = environment().communicator;
-        with.send(send_buffer(0).data(), count(), type(), _partner, kPingTag, communicator);
-        with.receive(receive_buffer(0).data(), count(), type(), _partner, kPingTag, communicator);
-    }
-    void pong(Communication& with) {
-        MPI_Comm communicator = environment().communicator;
-        with.receive(receive_buffer(0).data(), count(), type(), _partner, kPingTag, communicator);
-        with.send(send_buffer(0).data(), count(), type(), _partner, kPingTag, communicator);
-    }
-
-    void run_batches(Communication& with, const std::size_t iterations, Samples& samples) {
-        if (!pings()) {
-            for (std::size_t i = 0; i < iterations; ++i) {
-                pong(with);
-            }
-            return;
-        }
-        batches().run(with, iterations, 2, samples, [&] { ping(with); });
+    void round_trip(Communication& with) {
+        const Direction first = is_lower() ? Direction::send : Direction::receive;
+        with.run(call(first, 0, partner(), kPingTag));
+        with.run(call(opposite(first), 0, partner(), kPingTag));
     }
 
     void run_apart(Communication& with, const std::size_t iterations, Samples& samples) {
         for (std::size_t i = 0; i < iterations; ++i) {
             barrier(environment().communicator);
-            if (!pings()) {
-                pong(with);
+            if (!takes_part()) {
                 continue;
             }
-            const double start = now();
-            ping(with);
-            const double seconds = now() - start;
-            samples.operation.push_back(seconds / 2);
-            samples.total += seconds;
+            const double seconds = seconds_of([&] { round_trip(with); });
+            if (is_lower()) {
+                samples.add(seconds, 2);
+            }
         }
     }
-
-    const int _pairs;
-    int _partner;
 };
 
 class PersistentLatency : public Latency {
@@ -332,14 +323,7 @@ class PersistentLatency : public Latency {
         Operations operations(2);
         initialize(with, operations);
         barrier(environment().communicator);
-        const auto trip = [&] { round_trip(with, operations); };
-        if (rank() == 0) {
-            batches().run(with, iterations, 2, samples, trip);
-        } else {
-            for (std::size_t i = 0; i < iterations; ++i) {
-                trip();
-            }
-        }
+        run_batches(with, iterations, samples, [&] { round_trip(with, operations); });
         samples.iterations += iterations;
         with.release(operations);
     }
@@ -353,11 +337,8 @@ class PersistentLatency : public Latency {
     }
 
     virtual void initialize(Communication& with, Operations& operations) {
-        MPI_Comm communicator = environment().communicator;
-        with.initialize_send(operations, kSend, send_buffer(0).data(), count(), type(), 1 - rank(), kPingTag,
-                             communicator);
-        with.initialize_receive(operations, kReceive, receive_buffer(0).data(), count(), type(), 1 - rank(), kPingTag,
-                                communicator);
+        with.initialize(operations, kSend, call(Direction::send, 0, partner(), kPingTag));
+        with.initialize(operations, kReceive, call(Direction::receive, 0, partner(), kPingTag));
     }
 
     /// Between the start of a send and waiting for it.
@@ -388,13 +369,13 @@ class PartitionedLatency final : public PersistentLatency {
 
   protected:
     void initialize(Communication& with, Operations& operations) override {
-        MPI_Comm communicator = environment().communicator;
-        _partitions = most_partitions();
-        const Count each = count() / _partitions;
-        with.initialize_partitioned_send(operations, kSend, send_buffer(0).data(), _partitions, each, type(),
-                                         1 - rank(), kPingTag, communicator);
-        with.initialize_partitioned_receive(operations, kReceive, receive_buffer(0).data(), _partitions, each, type(),
-                                            1 - rank(), kPingTag, communicator);
+        for (const auto& [index, direction] :
+             {std::pair(kSend, Direction::send), std::pair(kReceive, Direction::receive)}) {
+            MessageCall part = call(direction, 0, partner(), kPingTag);
+            _partitions = most_partitions(part.count);
+            part.count /= _partitions;
+            with.initialize_partitioned(operations, index, part, _partitions);
+        }
     }
 
     void started(Communication& with, Operations& operations) const override {
@@ -403,9 +384,9 @@ class PartitionedLatency final : public PersistentLatency {
 
   private:
     /// Both sides have as many, and all are alike.
-    [[nodiscard]] int most_partitions() const {
-        Count most = std::min<Count>(environment().options.partitions, std::max<Count>(count(), 1));
-        while (count() % most != 0) {
+    [[nodiscard]] int most_partitions(const Count count) const {
+        Count most = std::min<Count>(environment().options.partitions, std::max<Count>(count, 1));
+        while (count % most != 0) {
             --most;
         }
         return static_cast<int>(most);
@@ -522,9 +503,6 @@ class ThreadedLatency final : public PointToPoint {
     }
 
   protected:
-    [[nodiscard]] std::vector<int> sources() const override { return {1 - rank()}; }
-    [[nodiscard]] std::vector<int> destinations() const override { return {1 - rank()}; }
-
     /// Each message has buffers and a tag of its own here, because it must be known which of them arrives where.
     void exchange(Communication& with, const int /* source */, const int /* destination */) override {
         const int messages = threads_of(environment());
@@ -574,16 +552,9 @@ class ThreadedLatency final : public PointToPoint {
 
     /// A message from rank 0 and its answer, from and into the buffers `place`.
     void round_trip(Communication& with, const int place, const int there, const int back) {
-        MPI_Comm communicator = environment().communicator;
-        void* const out = send_buffer(place).data();
-        void* const in = receive_buffer(place).data();
-        if (rank() == 0) {
-            with.send(out, count(), type(), 1, there, communicator);
-            with.receive(in, count(), type(), 1, back, communicator);
-        } else {
-            with.receive(in, count(), type(), 0, there, communicator);
-            with.send(out, count(), type(), 0, back, communicator);
-        }
+        const Direction first = is_lower() ? Direction::send : Direction::receive;
+        with.run(call(first, place, partner(), there));
+        with.run(call(opposite(first), place, partner(), back));
     }
 
     void run_thread(Communication& with, const int thread, const int threads, const std::size_t iterations,
@@ -594,12 +565,9 @@ class ThreadedLatency final : public PointToPoint {
         for (auto i = static_cast<std::size_t>(thread); i < iterations; i += static_cast<std::size_t>(threads)) {
             const int there = by_message ? static_cast<int>(i % kTags) : 1;
             const int back = by_message ? there : 2;
-            const double start = now();
-            round_trip(with, thread, there, back);
-            const double seconds = now() - start;
+            const double seconds = seconds_of([&] { round_trip(with, thread, there, back); });
             if (rank() == 0) {
-                samples.operation.push_back(seconds / 2);
-                samples.total += seconds;
+                samples.add(seconds, 2);
                 ++samples.iterations;
             }
         }
@@ -623,7 +591,7 @@ class Bandwidth : public PointToPoint {
         refuse_queue(mode, "a bandwidth test queues a window of messages by itself (-W)");
         Operations operations(operation_count());
         if (environment().test.persistent && takes_part()) {
-            initialize(with, operations);
+            begin(with, operations, true);
         }
         barrier(environment().communicator);
         for (std::size_t i = 0; i < iterations; ++i) {
@@ -633,12 +601,9 @@ class Bandwidth : public PointToPoint {
             if (!takes_part()) {
                 continue;
             }
-            const double start = now();
-            iterate(with, operations);
+            const double seconds = seconds_of([&] { iterate(with, operations); });
             if (times()) {
-                const double seconds = now() - start;
-                samples.operation.push_back(seconds / messages_per_iteration());
-                samples.total += seconds;
+                samples.add(seconds, messages_per_iteration());
             }
         }
         samples.iterations += iterations;
@@ -670,13 +635,14 @@ class Bandwidth : public PointToPoint {
     [[nodiscard]] virtual double messages_per_iteration() const { return _window; }
     [[nodiscard]] virtual bool barrier_each_time() const { return false; }
     [[nodiscard]] virtual std::size_t operation_count() const { return static_cast<std::size_t>(_window); }
-    virtual void initialize(Communication& with, Operations& operations) = 0;
+    /// Starts a window of messages, or initialises them where they are persistent.
+    virtual void begin(Communication& with, Operations& operations, bool persistent) = 0;
     virtual void iterate(Communication& with, Operations& operations) = 0;
 
     void exchange(Communication& with, const int /* source */, const int /* destination */) override {
         Operations operations(operation_count());
         if (environment().test.persistent) {
-            initialize(with, operations);
+            begin(with, operations, true);
         }
         iterate(with, operations);
         if (environment().test.persistent) {
@@ -686,40 +652,21 @@ class Bandwidth : public PointToPoint {
 
     [[nodiscard]] int window() const noexcept { return _window; }
 
-    void send_window(Communication& with, Operations& operations, const std::size_t first, const int destination,
-                     const int tag) {
+    /// The messages of a window to or from one peer.
+    void begin(Communication& with, Operations& operations, const bool persistent, const std::size_t first,
+               const Direction direction, const int peer, const int tag) {
         for (int i = 0; i < _window; ++i) {
-            with.start_send(operations, first + static_cast<std::size_t>(i), send_buffer(i).data(), count(), type(),
-                            destination, tag, environment().communicator);
+            const std::size_t index = first + static_cast<std::size_t>(i);
+            const MessageCall message = call(direction, i, peer, tag);
+            persistent ? with.initialize(operations, index, message) : with.start(operations, index, message);
         }
     }
-    void receive_window(Communication& with, Operations& operations, const std::size_t first, const int source,
-                        const int tag) {
-        for (int i = 0; i < _window; ++i) {
-            with.start_receive(operations, first + static_cast<std::size_t>(i), receive_buffer(i).data(), count(),
-                               type(), source, tag, environment().communicator);
-        }
-    }
-    void initialize_sends(Communication& with, Operations& operations, const std::size_t first, const int destination,
-                          const int tag) {
-        for (int i = 0; i < _window; ++i) {
-            with.initialize_send(operations, first + static_cast<std::size_t>(i), send_buffer(i).data(), count(),
-                                 type(), destination, tag, environment().communicator);
-        }
-    }
-    void initialize_receives(Communication& with, Operations& operations, const std::size_t first, const int source,
-                             const int tag) {
-        for (int i = 0; i < _window; ++i) {
-            with.initialize_receive(operations, first + static_cast<std::size_t>(i), receive_buffer(i).data(), count(),
-                                    type(), source, tag, environment().communicator);
-        }
-    }
-    /// The answer travels between the same kinds of buffers, and costs what they cost.
-    void send_answer(Communication& with, const int destination) {
-        with.send(send_buffer(0).data(), 1, MPI_CHAR, destination, kAnswerTag, environment().communicator);
-    }
-    void receive_answer(Communication& with, const int source) {
-        with.receive(receive_buffer(0).data(), 1, MPI_CHAR, source, kAnswerTag, environment().communicator);
+    /// Travels between the same kinds of buffers as what it answers, and costs what they cost.
+    void answer(Communication& with, const Direction direction, const int peer) {
+        MessageCall answer = call(direction, 0, peer, kAnswerTag);
+        answer.count = 1;
+        answer.type = MPI_CHAR;
+        with.run(answer);
     }
 
   private:
@@ -739,81 +686,48 @@ class Bandwidth : public PointToPoint {
 /// bw and mbw_mr: the lower half of the ranks sends windows, the upper half answers.
 class UniBandwidth : public Bandwidth {
   public:
-    UniBandwidth(const Environment& environment, const int window)
-        : Bandwidth(environment, window),
-          _pairs(std::min(environment.options.pairs.value_or(environment.ranks / 2), environment.ranks / 2)),
-          _partner(rank() < _pairs       ? rank() + _pairs
-                   : rank() < 2 * _pairs ? rank() - _pairs
-                                         : -1) {}
+    using Bandwidth::Bandwidth;
 
     void describe(HeaderFacts& facts) override {
         Bandwidth::describe(facts);
-        facts.pairs = _pairs;
+        facts.pairs = pairs();
     }
 
     void run_raw(RawCopy& raw, const std::size_t iterations, Samples& samples) override {
-        if (environment().ranks != 2) {
-            throw Unavailable("a raw copy moves messages between two ranks", "use two ranks");
-        }
-        raw.prepare(environment().communicator, send_buffer(0), receive_buffer(0));
-        barrier(environment().communicator);
-        if (rank() == 1) {
-            for (std::size_t i = 0; i < iterations; ++i) {
-                const double start = now();
-                raw.pull(0, size(), static_cast<std::size_t>(window()));
-                const double seconds = now() - start;
-                samples.operation.push_back(seconds / window());
-                samples.total += seconds;
-            }
-        }
-        samples.iterations += iterations;
-        barrier(environment().communicator);
+        pull_raw(raw, iterations, samples, window(), 1, "a raw copy moves messages between two ranks");
     }
 
   protected:
-    [[nodiscard]] bool takes_part() const override { return _partner >= 0; }
-    [[nodiscard]] bool sends() const noexcept { return rank() < _pairs; }
-    [[nodiscard]] bool times() const override { return sends(); }
-    [[nodiscard]] double timing_ranks() const override { return _pairs; }
-    [[nodiscard]] double streams() const override { return _pairs; }
+    [[nodiscard]] bool times() const override { return is_lower(); }
+    [[nodiscard]] double timing_ranks() const override { return pairs(); }
+    [[nodiscard]] double streams() const override { return pairs(); }
     [[nodiscard]] bool barrier_each_time() const override {
         return environment().test.family == Family::multiple_bandwidth;
     }
     [[nodiscard]] std::vector<int> sources() const override {
-        return takes_part() && !sends() ? std::vector<int>{_partner} : std::vector<int>{};
+        return is_lower() ? std::vector<int>{} : PointToPoint::sources();
     }
     [[nodiscard]] std::vector<int> destinations() const override {
-        return takes_part() && sends() ? std::vector<int>{_partner} : std::vector<int>{};
+        return is_lower() ? PointToPoint::sources() : std::vector<int>{};
     }
 
-    void initialize(Communication& with, Operations& operations) override {
-        if (sends()) {
-            initialize_sends(with, operations, 0, _partner, kDataTag);
-        } else {
-            initialize_receives(with, operations, 0, _partner, kDataTag);
-        }
+    void begin(Communication& with, Operations& operations, const bool persistent) override {
+        Bandwidth::begin(with, operations, persistent, 0, direction(), partner(), kDataTag);
     }
 
     void iterate(Communication& with, Operations& operations) override {
         const auto all = static_cast<std::size_t>(window());
         if (environment().test.persistent) {
             with.restart(operations, 0, all);
-        } else if (sends()) {
-            send_window(with, operations, 0, _partner, kDataTag);
         } else {
-            receive_window(with, operations, 0, _partner, kDataTag);
+            begin(with, operations, false);
         }
         with.wait(operations, 0, all);
-        if (sends()) {
-            receive_answer(with, _partner);
-        } else {
-            send_answer(with, _partner);
-        }
+        answer(with, opposite(direction()), partner());
     }
 
   private:
-    const int _pairs;
-    const int _partner;
+    [[nodiscard]] Direction direction() const noexcept { return is_lower() ? Direction::send : Direction::receive; }
 };
 
 /// bibw: windows both ways at once, and no answer.
@@ -822,17 +736,15 @@ class BidirectionalBandwidth final : public Bandwidth {
     using Bandwidth::Bandwidth;
 
     void run_raw(RawCopy& raw, const std::size_t iterations, Samples& samples) override {
-        raw.prepare(environment().communicator, send_buffer(0), receive_buffer(0));
+        prepare_raw(raw);
         for (std::size_t i = 0; i < iterations; ++i) {
             barrier(environment().communicator);
-            const double start = now();
-            raw.pull(1 - rank(), size(), static_cast<std::size_t>(window()));
-            // Over when both are.
-            barrier(environment().communicator);
+            const double seconds = seconds_of([&] {
+                pull(raw, window());
+                barrier(environment().communicator);  // over when both are
+            });
             if (times()) {
-                const double seconds = now() - start;
-                samples.operation.push_back(seconds / messages_per_iteration());
-                samples.total += seconds;
+                samples.add(seconds, messages_per_iteration());
             }
         }
         samples.iterations += iterations;
@@ -842,12 +754,12 @@ class BidirectionalBandwidth final : public Bandwidth {
     [[nodiscard]] bool times() const override { return rank() == 0; }
     [[nodiscard]] double messages_per_iteration() const override { return 2.0 * window(); }
     [[nodiscard]] std::size_t operation_count() const override { return 2 * static_cast<std::size_t>(window()); }
-    [[nodiscard]] std::vector<int> sources() const override { return {1 - rank()}; }
-    [[nodiscard]] std::vector<int> destinations() const override { return {1 - rank()}; }
 
-    void initialize(Communication& with, Operations& operations) override {
-        initialize_receives(with, operations, first_receive(), 1 - rank(), tag_in());
-        initialize_sends(with, operations, 0, 1 - rank(), tag_out());
+    void begin(Communication& with, Operations& operations, const bool persistent) override {
+        const int tag_in = rank() == 0 ? kBackTag : kDataTag;
+        const int tag_out = rank() == 0 ? kDataTag : kBackTag;
+        Bandwidth::begin(with, operations, persistent, first_receive(), Direction::receive, partner(), tag_in);
+        Bandwidth::begin(with, operations, persistent, 0, Direction::send, partner(), tag_out);
     }
 
     void iterate(Communication& with, Operations& operations) override {
@@ -856,16 +768,13 @@ class BidirectionalBandwidth final : public Bandwidth {
             with.restart(operations, first_receive(), all);
             with.restart(operations, 0, all);
         } else {
-            receive_window(with, operations, first_receive(), 1 - rank(), tag_in());
-            send_window(with, operations, 0, 1 - rank(), tag_out());
+            begin(with, operations, false);
         }
         with.wait(operations, 0, 2 * all);
     }
 
   private:
     [[nodiscard]] std::size_t first_receive() const noexcept { return static_cast<std::size_t>(window()); }
-    [[nodiscard]] int tag_in() const noexcept { return rank() == 0 ? kBackTag : kDataTag; }
-    [[nodiscard]] int tag_out() const noexcept { return rank() == 0 ? kDataTag : kBackTag; }
 };
 
 /// bw_fan_in and bw_fan_out: between the ranks of the first node and those with the same place on all other nodes. On a
@@ -878,62 +787,53 @@ class Congestion final : public Bandwidth {
     }
 
   protected:
-    [[nodiscard]] bool times() const override { return is_parent() != _fan_in; }
+    [[nodiscard]] bool takes_part() const override { return true; }
+    [[nodiscard]] bool times() const override { return direction() == Direction::send; }
     [[nodiscard]] double timing_ranks() const override { return _fan_in ? _per_node * (_nodes - 1) : _per_node; }
     [[nodiscard]] double streams() const override { return _per_node * (_nodes - 1); }
     [[nodiscard]] std::size_t operation_count() const override {
         return static_cast<std::size_t>(window()) * std::max<std::size_t>(_peers.size(), 1);
     }
     [[nodiscard]] std::vector<int> sources() const override {
-        return is_parent() == _fan_in ? _peers : std::vector<int>{};
+        return direction() == Direction::receive ? _peers : std::vector<int>{};
     }
     [[nodiscard]] std::vector<int> destinations() const override {
-        return is_parent() != _fan_in ? _peers : std::vector<int>{};
-    }
-
-    void initialize(Communication& /* with */, Operations& /* operations */) override {
-        throw Unavailable("there is no persistent form of this test", "use bw_persistent");
+        return direction() == Direction::send ? _peers : std::vector<int>{};
     }
 
     /// With one peer: what several send would land in the same buffers.
     void exchange(Communication& with, const int source, const int destination) override {
         Operations operations(static_cast<std::size_t>(window()));
-        if (source >= 0) {
-            receive_window(with, operations, 0, source, kDataTag);
-        } else {
-            send_window(with, operations, 0, destination, kDataTag);
-        }
+        Bandwidth::begin(with, operations, false, 0, direction(), std::max(source, destination), kDataTag);
         with.wait(operations, 0, operations.requests.size());
     }
 
-    void iterate(Communication& with, Operations& operations) override {
-        const auto window_size = static_cast<std::size_t>(window());
-        const bool sends = is_parent() != _fan_in;
+    void begin(Communication& with, Operations& operations, const bool persistent) override {
+        if (persistent) {
+            throw Unavailable("there is no persistent form of this test", "use bw_persistent");
+        }
         // Message by message around the peers, so that all links are busy at once.
+        std::size_t index = 0;
         for (int i = 0; i < window(); ++i) {
-            for (std::size_t peer = 0; peer < _peers.size(); ++peer) {
-                const std::size_t index = static_cast<std::size_t>(i) * _peers.size() + peer;
-                if (sends) {
-                    with.start_send(operations, index, send_buffer(i).data(), count(), type(), _peers[peer], kDataTag,
-                                    environment().communicator);
-                } else {
-                    with.start_receive(operations, index, receive_buffer(i).data(), count(), type(), _peers[peer],
-                                       kDataTag, environment().communicator);
-                }
+            for (const int peer : _peers) {
+                with.start(operations, index++, call(direction(), i, peer, kDataTag));
             }
         }
-        with.wait(operations, 0, window_size * _peers.size());
+    }
+
+    void iterate(Communication& with, Operations& operations) override {
+        begin(with, operations, false);
+        with.wait(operations, 0, static_cast<std::size_t>(window()) * _peers.size());
         for (const int peer : _peers) {
-            if (sends) {
-                receive_answer(with, peer);
-            } else {
-                send_answer(with, peer);
-            }
+            answer(with, opposite(direction()), peer);
         }
     }
 
   private:
     [[nodiscard]] bool is_parent() const noexcept { return _node == 0; }
+    [[nodiscard]] Direction direction() const noexcept {
+        return is_parent() == _fan_in ? Direction::receive : Direction::send;
+    }
 
     void find_places() {
         MPI_Comm communicator = environment().communicator;
@@ -1000,14 +900,13 @@ std::unique_ptr<Benchmark> make_point_to_point(const Environment& environment) {
     const int window = environment.options.window_size.value_or(defaults_of(environment.test).window_size);
     switch (environment.test.family) {
         case Family::latency:
+        case Family::multiple_latency:
             if (environment.test.persistent) {
                 return std::make_unique<PersistentLatency>(environment);
             }
             return std::make_unique<Latency>(environment);
         case Family::partitioned_latency:
             return std::make_unique<PartitionedLatency>(environment);
-        case Family::multiple_latency:
-            return std::make_unique<Latency>(environment);
         case Family::threaded_latency:
             return std::make_unique<ThreadedLatency>(environment);
         case Family::process_latency:

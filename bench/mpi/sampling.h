@@ -26,6 +26,14 @@ void barrier(MPI_Comm communicator);
 
 [[nodiscard]] std::size_t largest_of_ranks(std::size_t value, MPI_Comm communicator);
 
+/// The seconds that `work()` takes.
+template <typename Work>
+[[nodiscard]] double seconds_of(const Work& work) {
+    const double start = now();
+    work();
+    return now() - start;
+}
+
 /// What a bandwidth test has moved.
 struct Moved {
     double bytes;     ///< of a message

@@ -51,71 +51,38 @@ class Staged final : public Communication {
         _images.prepare(buffers);
     }
 
-    // ---- point-to-point
-    // -----------------------------------------------------------------------------------------------
+    // ---- messages
+    // ----------------------------------------------------------------------------------------------------------
 
-    void send(const void* data, const Count count, MPI_Datatype type, const int destination, const int tag,
-              MPI_Comm comm) override {
-        const std::size_t bytes = span_of(count, type);
-        _mpi.send(_images.fetch(data, bytes), count, type, destination, tag, comm);
-    }
-
-    void receive(void* data, const Count count, MPI_Datatype type, const int source, const int tag,
-                 MPI_Comm comm) override {
-        void* const image = image_for_receive(data, count, type);
-        _mpi.receive(image, count, type, source, tag, comm);
-        _images.deliver(data, image, span_of(count, type));
-    }
-
-    void start_send(Operations& operations, const std::size_t index, const void* data, const Count count,
-                    MPI_Datatype type, const int destination, const int tag, MPI_Comm comm) override {
-        _mpi.start_send(operations, index, _images.fetch(data, span_of(count, type)), count, type, destination, tag,
-                        comm);
-    }
-
-    void start_receive(Operations& operations, const std::size_t index, void* data, const Count count,
-                       MPI_Datatype type, const int source, const int tag, MPI_Comm comm) override {
-        void* const image = image_for_receive(data, count, type);
-        _mpi.start_receive(operations, index, image, count, type, source, tag, comm);
-        if (image != data) {
-            owe(operations, index, data, image, span_of(count, type));
+    void run(const MessageCall& call) override {
+        const std::size_t bytes = span_of(call.count, call.type);
+        const MessageCall moved = with_image(call, bytes);
+        _mpi.run(moved);
+        if (call.direction == Direction::receive) {
+            _images.deliver(call.data, moved.data, bytes);
         }
     }
 
-    void initialize_send(Operations& operations, const std::size_t index, const void* data, const Count count,
-                         MPI_Datatype type, const int destination, const int tag, MPI_Comm comm) override {
-        void* const image = _images.image_of(data);
-        _mpi.initialize_send(operations, index, image, count, type, destination, tag, comm);
-        fetch_at_start(operations, index, data, image, span_of(count, type));
-    }
-
-    void initialize_receive(Operations& operations, const std::size_t index, void* data, const Count count,
-                            MPI_Datatype type, const int source, const int tag, MPI_Comm comm) override {
-        void* const image = image_for_receive(data, count, type);
-        _mpi.initialize_receive(operations, index, image, count, type, source, tag, comm);
-        if (image != data) {
-            owe(operations, index, data, image, span_of(count, type));
-            state_of(operations, index).due = false;
+    void start(Operations& operations, const std::size_t index, const MessageCall& call) override {
+        const std::size_t bytes = span_of(call.count, call.type);
+        const MessageCall moved = with_image(call, bytes);
+        _mpi.start(operations, index, moved);
+        if (call.direction == Direction::receive && moved.data != call.data) {
+            owe(operations, index, call.data, moved.data, bytes);
+            state_of(operations, index).due = true;
         }
     }
 
-    void initialize_partitioned_send(Operations& operations, const std::size_t index, const void* data,
-                                     const int partitions, const Count count, MPI_Datatype type, const int destination,
-                                     const int tag, MPI_Comm comm) override {
-        void* const image = _images.image_of(data);
-        _mpi.initialize_partitioned_send(operations, index, image, partitions, count, type, destination, tag, comm);
-        fetch_at_start(operations, index, data, image, span_of(count * partitions, type));
+    void initialize(Operations& operations, const std::size_t index, const MessageCall& call) override {
+        initialize_inner(operations, index, call, 1,
+                         [&](const MessageCall& moved) { _mpi.initialize(operations, index, moved); });
     }
 
-    void initialize_partitioned_receive(Operations& operations, const std::size_t index, void* data,
-                                        const int partitions, const Count count, MPI_Datatype type, const int source,
-                                        const int tag, MPI_Comm comm) override {
-        void* const image = image_for_receive(data, count * partitions, type);
-        _mpi.initialize_partitioned_receive(operations, index, image, partitions, count, type, source, tag, comm);
-        if (image != data) {
-            owe(operations, index, data, image, span_of(count * partitions, type));
-            state_of(operations, index).due = false;
-        }
+    void initialize_partitioned(Operations& operations, const std::size_t index, const MessageCall& call,
+                                const int partitions) override {
+        initialize_inner(operations, index, call, partitions, [&](const MessageCall& moved) {
+            _mpi.initialize_partitioned(operations, index, moved, partitions);
+        });
     }
 
     void make_ready(Operations& operations, const std::size_t index, const int partitions) override {
@@ -223,10 +190,14 @@ class Staged final : public Communication {
         return size != extent;
     }
 
-    /// The gaps of a received type must come back as they were.
-    void* image_for_receive(void* const data, const Count count, MPI_Datatype type) {
-        void* const image = _images.image_of(data);
-        return image != data && has_gaps(type) ? _images.fetch(data, span_of(count, type)) : image;
+    /// The call on the image, which has what is sent. The gaps of a received type must come back as they were.
+    [[nodiscard]] MessageCall with_image(MessageCall call, const std::size_t bytes) {
+        void* const data = call.data;
+        call.data = _images.image_of(data);
+        if (call.data != data && (call.direction == Direction::send || has_gaps(call.type))) {
+            call.data = _images.fetch(data, bytes);
+        }
+        return call;
     }
 
     // ---- operations under way
@@ -236,15 +207,23 @@ class Staged final : public Communication {
         return dynamic_cast<PendingCopy*>(operations.states[index].get());
     }
 
-    /// Each start of the operation copies the device's data into the image.
-    static void fetch_at_start(Operations& operations, const std::size_t index, const void* const device,
-                               void* const image, const std::size_t bytes) {
-        if (image != device) {
-            PendingCopy& copy = state_of(operations, index);
-            copy.image_in = image;
-            copy.device_in = device;
-            copy.bytes_in = bytes;
+    /// Each start of the operation copies the device's data into the image, or its end the image to the device.
+    void initialize_inner(Operations& operations, const std::size_t index, const MessageCall& call, const int times,
+                          const auto& initialize) {
+        const std::size_t bytes = span_of(call.count * times, call.type);
+        const MessageCall moved = with_image(call, bytes);
+        initialize(moved);
+        if (moved.data == call.data) {
+            return;
         }
+        if (call.direction == Direction::receive) {
+            owe(operations, index, call.data, moved.data, bytes);
+            return;
+        }
+        PendingCopy& copy = state_of(operations, index);
+        copy.image_in = moved.data;
+        copy.device_in = call.data;
+        copy.bytes_in = bytes;
     }
 
     [[nodiscard]] static PendingCopy& state_of(Operations& operations, const std::size_t index) {
@@ -260,7 +239,6 @@ class Staged final : public Communication {
         copy.device = device;
         copy.image = image;
         copy.bytes = bytes;
-        copy.due = true;
     }
 
     bool queue_due(Operations& operations, const std::size_t index) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <variant>
 
 #include "ccl/ccl.h"
 #include "gpu/wait.h"
@@ -66,23 +67,10 @@ bool in_place(const void* buffer) noexcept {
     return buffer == MPI_IN_PLACE;
 }
 
-/// An operation under way: over when so many pieces of work have passed through the stream.
-class Progress final : public OperationState {
-  public:
-    std::uint64_t number = 0;
-};
-
-/// An operation to be started often.
-class Recipe final : public OperationState {
-  public:
-    enum class Kind : std::uint8_t { send, receive, collective };
-    Kind kind = Kind::collective;
-    void* data = nullptr;
-    Count count = 0;
-    MPI_Datatype type = MPI_DATATYPE_NULL;
-    int peer = 0;
-    CollectiveCall call;
-    std::uint64_t number = 0;
+/// An operation under way, or one to be started often.
+struct Recipe final : OperationState {
+    std::uint64_t number = 0;  ///< over when so many pieces of work have passed through the stream
+    std::variant<std::monostate, MessageCall, CollectiveCall> call;  ///< of a persistent one
 };
 
 class Xccl final : public Communication {
@@ -125,25 +113,14 @@ class Xccl final : public Communication {
 
     // ---- point-to-point: tags do not exist, messages between two ranks match in their order -------------------------
 
-    void send(const void* data, const Count count, MPI_Datatype type, const int destination, int,
-              MPI_Comm comm) override {
-        add_transfer(true, const_cast<void*>(data), count, type, destination, comm);
-        wait_for(flush());
-    }
-    void receive(void* data, const Count count, MPI_Datatype type, const int source, int, MPI_Comm comm) override {
-        add_transfer(false, data, count, type, source, comm);
+    void run(const MessageCall& call) override {
+        add_transfer(call);
         wait_for(flush());
     }
     /// Transfers that are started one after the other become one group once somebody waits for one of them, because a
     /// receive that waits in the stream would hold up the sends behind it, and the peer's with them.
-    void start_send(Operations& operations, const std::size_t index, const void* data, const Count count,
-                    MPI_Datatype type, const int destination, int, MPI_Comm comm) override {
-        add_transfer(true, const_cast<void*>(data), count, type, destination, comm);
-        note(operations, index, _issued + 1);
-    }
-    void start_receive(Operations& operations, const std::size_t index, void* data, const Count count,
-                       MPI_Datatype type, const int source, int, MPI_Comm comm) override {
-        add_transfer(false, data, count, type, source, comm);
+    void start(Operations& operations, const std::size_t index, const MessageCall& call) override {
+        add_transfer(call);
         note(operations, index, _issued + 1);
     }
 
@@ -156,39 +133,25 @@ class Xccl final : public Communication {
 
     // ---- persistent: the library has no such thing; a program keeps the arguments -----------------------------------
 
-    void initialize_send(Operations& operations, const std::size_t index, const void* data, const Count count,
-                         MPI_Datatype type, const int destination, int, MPI_Comm comm) override {
-        initialize_transfer(operations, index, Recipe::Kind::send, const_cast<void*>(data), count, type, destination,
-                            comm);
+    void initialize(Operations& operations, const std::size_t index, const MessageCall& call) override {
+        check_communicator(call.communicator);
+        static_cast<void>(type_of(call.type));
+        keep(operations, index, call);
     }
-    void initialize_receive(Operations& operations, const std::size_t index, void* data, const Count count,
-                            MPI_Datatype type, const int source, int, MPI_Comm comm) override {
-        initialize_transfer(operations, index, Recipe::Kind::receive, data, count, type, source, comm);
-    }
-    void initialize_partitioned_send(Operations&, std::size_t, const void*, int, Count, MPI_Datatype, int, int,
-                                     MPI_Comm) override {
-        refuse_partitions();
-    }
-    void initialize_partitioned_receive(Operations&, std::size_t, void*, int, Count, MPI_Datatype, int, int,
-                                        MPI_Comm) override {
-        refuse_partitions();
-    }
-    void make_ready(Operations&, std::size_t, int) override { refuse_partitions(); }
     void initialize(Operations& operations, const std::size_t index, const CollectiveCall& call) override {
         check_communicator(call.communicator);
-        auto recipe = std::make_unique<Recipe>();
-        recipe->call = call;
-        operations.states[index] = std::move(recipe);
+        keep(operations, index, call);
     }
+    void initialize_partitioned(Operations&, std::size_t, const MessageCall&, int) override { refuse_partitions(); }
+    void make_ready(Operations&, std::size_t, int) override { refuse_partitions(); }
     void restart(Operations& operations, const std::size_t first, const std::size_t count) override {
         for (std::size_t index = first; index < first + count; ++index) {
             auto& recipe = dynamic_cast<Recipe&>(*operations.states[index]);
-            if (recipe.kind == Recipe::Kind::collective) {
-                recipe.number = issue(recipe.call);
-            } else {
-                add_transfer(recipe.kind == Recipe::Kind::send, recipe.data, recipe.count, recipe.type, recipe.peer,
-                             _mpi_communicator);
+            if (const auto* const message = std::get_if<MessageCall>(&recipe.call)) {
+                add_transfer(*message);
                 recipe.number = _issued + 1;
+            } else {
+                recipe.number = issue(std::get<CollectiveCall>(recipe.call));
             }
         }
     }
@@ -427,43 +390,28 @@ class Xccl final : public Communication {
     static void note(Operations& operations, const std::size_t index, const std::uint64_t number) {
         auto& state = operations.states[index];
         if (state == nullptr) {
-            state = std::make_unique<Progress>();
+            state = std::make_unique<Recipe>();
         }
-        dynamic_cast<Progress&>(*state).number = number;
+        dynamic_cast<Recipe&>(*state).number = number;
     }
     static std::uint64_t number_of(const Operations& operations, const std::size_t index) {
-        const OperationState* const state = operations.states[index].get();
-        if (const auto* const progress = dynamic_cast<const Progress*>(state)) {
-            return progress->number;
-        }
-        if (const auto* const recipe = dynamic_cast<const Recipe*>(state)) {
-            return recipe->number;
-        }
-        return 0;
+        const auto* const recipe = dynamic_cast<const Recipe*>(operations.states[index].get());
+        return recipe != nullptr ? recipe->number : 0;
+    }
+    static void keep(Operations& operations, const std::size_t index, const auto& call) {
+        auto recipe = std::make_unique<Recipe>();
+        recipe->call = call;
+        operations.states[index] = std::move(recipe);
     }
 
     // ---- transfers --------------------------------------------------------------------------------------------------
 
-    void add_transfer(const bool send, void* data, const Count count, MPI_Datatype type, const int peer,
-                      MPI_Comm comm) {
-        check_communicator(comm);
-        if (peer == MPI_PROC_NULL) {
-            return;
+    void add_transfer(const MessageCall& call) {
+        check_communicator(call.communicator);
+        if (call.peer != MPI_PROC_NULL) {
+            _transfers.push_back({call.direction == Direction::send, call.data, static_cast<std::size_t>(call.count),
+                                  type_of(call.type), call.peer});
         }
-        _transfers.push_back({send, data, static_cast<std::size_t>(count), type_of(type), peer});
-    }
-
-    void initialize_transfer(Operations& operations, const std::size_t index, const Recipe::Kind kind, void* data,
-                             const Count count, MPI_Datatype type, const int peer, MPI_Comm comm) {
-        check_communicator(comm);
-        static_cast<void>(type_of(type));
-        auto recipe = std::make_unique<Recipe>();
-        recipe->kind = kind;
-        recipe->data = data;
-        recipe->count = count;
-        recipe->type = type;
-        recipe->peer = peer;
-        operations.states[index] = std::move(recipe);
     }
 
     void issue_transfer(const Transfer& transfer) const {
