@@ -20,15 +20,6 @@ using Clock = std::chrono::steady_clock;
 /// How long a rank with a problem waits for others that may be waiting for its message.
 constexpr std::chrono::seconds kPatience{3};
 
-std::string broadcast_text(const std::string& text, const int root, MPI_Comm communicator) {
-    auto length = static_cast<unsigned long>(text.size());
-    check_mpi(MPI_Bcast(&length, 1, MPI_UNSIGNED_LONG, root, communicator), "MPI_Bcast");
-    std::string received = text;
-    received.resize(length);
-    check_mpi(MPI_Bcast(received.data(), static_cast<int>(length), MPI_CHAR, root, communicator), "MPI_Bcast");
-    return received;
-}
-
 }  // namespace
 
 void agree(MPI_Comm communicator, const Error* const problem, const Peers peers) {
@@ -53,9 +44,7 @@ void agree(MPI_Comm communicator, const Error* const problem, const Peers peers)
     if (first == INT_MAX) {
         return;
     }
-    const int here = problem != nullptr ? 1 : 0;
-    int affected = 0;
-    check_mpi(MPI_Allreduce(&here, &affected, 1, MPI_INT, MPI_SUM, communicator), "MPI_Allreduce");
+    const int affected = over_ranks(problem != nullptr ? 1 : 0, MPI_SUM, communicator);
     const std::string cause = broadcast_text(problem != nullptr ? problem->cause() : "", first, communicator);
     const std::string remedy = broadcast_text(problem != nullptr ? problem->remedy() : "", first, communicator);
     throw AgreedError(affected == ranks ? cause : "rank " + std::to_string(first) + ": " + cause, remedy);

@@ -10,4 +10,12 @@ namespace awaken::bench {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// The seconds that `work()` takes.
+template <typename Work>
+[[nodiscard]] double seconds_of(const Work& work) {
+    const double start = now();
+    work();
+    return now() - start;
+}
+
 }  // namespace awaken::bench

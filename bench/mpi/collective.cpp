@@ -92,7 +92,6 @@ class CollectiveBenchmark : public Benchmark {
             barrier();
         }
     }
-    [[nodiscard]] double reduce(double value, MPI_Op operation);
 
     const Environment _environment;
     const CollectiveKind& _kind;
@@ -316,12 +315,9 @@ void CollectiveBenchmark::run(Communication& with, Mode mode, std::size_t iterat
 void CollectiveBenchmark::run_blocking(Communication& with, std::size_t iterations, Samples& samples) {
     for (std::size_t i = 0; i < iterations; ++i) {
         const CollectiveCall& call = call_of(samples.iterations);
-        const double start = now();
-        with.run(call);
-        const double taken = now() - start;
+        const double taken = seconds_of([&] { with.run(call); });
         separate();
-        samples.operation.push_back(taken);
-        samples.total += taken;
+        samples.add(taken, 1);
         ++samples.iterations;
     }
 }
@@ -333,9 +329,7 @@ std::size_t CollectiveBenchmark::queue_length(std::size_t iterations) const {
     }
     // What an implementation holds for an operation under way is of the size of its buffers. Ranks have buffers of
     // different sizes and must agree.
-    unsigned long long mine = bytes, largest = bytes;
-    check_mpi(MPI_Allreduce(&mine, &largest, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, _environment.communicator),
-              "MPI_Allreduce");
+    const unsigned long long largest = over_ranks<unsigned long long>(bytes, MPI_MAX, _environment.communicator);
     const std::size_t affordable = std::max<std::size_t>(_environment.options.memory_limit / largest, 2);
     return std::max<std::size_t>(std::min({kQueueLength, affordable, iterations}), 1);
 }
@@ -350,15 +344,14 @@ void CollectiveBenchmark::run_queued(Communication& with, std::size_t iterations
         samples.iterations_per_sample = length;
     }
     for (std::size_t done = 0; done < iterations; done += length) {
-        const double start = now();
-        for (std::size_t i = 0; i < length; ++i) {
-            with.start(operations, i, call_of(samples.iterations + i));
-        }
-        with.wait(operations, 0, length);
-        const double taken = now() - start;
+        const double taken = seconds_of([&] {
+            for (std::size_t i = 0; i < length; ++i) {
+                with.start(operations, i, call_of(samples.iterations + i));
+            }
+            with.wait(operations, 0, length);
+        });
         barrier();
-        samples.operation.push_back(taken / static_cast<double>(length));
-        samples.total += taken;
+        samples.add(taken, static_cast<double>(length));
         samples.iterations += length;
     }
 }
@@ -368,10 +361,10 @@ void CollectiveBenchmark::run_nonblocking(Communication& with, std::size_t itera
     Operations operations(1);
     for (std::size_t i = 0; i < iterations; ++i) {
         const CollectiveCall& call = call_of(samples.iterations + i);
-        const double start = now();
-        with.start(operations, 0, call);
-        with.wait(operations, 0, 1);
-        const double taken = now() - start;
+        const double taken = seconds_of([&] {
+            with.start(operations, 0, call);
+            with.wait(operations, 0, 1);
+        });
         separate();
         samples.operation.push_back(taken);
         samples.pure += taken;
@@ -412,13 +405,12 @@ void CollectiveBenchmark::run_persistent(Communication& with, std::size_t iterat
     barrier();
     for (std::size_t i = 0; i < iterations; ++i) {
         const std::size_t index = samples.iterations % requests;
-        const double start = now();
-        with.restart(calls.operations, index, 1);
-        with.wait(calls.operations, index, 1);
-        const double taken = now() - start;
+        const double taken = seconds_of([&] {
+            with.restart(calls.operations, index, 1);
+            with.wait(calls.operations, index, 1);
+        });
         separate();
-        samples.operation.push_back(taken);
-        samples.total += taken;
+        samples.add(taken, 1);
         ++samples.iterations;
     }
 }
@@ -427,28 +419,18 @@ void CollectiveBenchmark::run_persistent(Communication& with, std::size_t iterat
 
 void CollectiveBenchmark::call_once(Communication& with, Mode mode, std::size_t iteration) {
     const CollectiveCall& call = call_of(iteration);
-    if (mode == Mode::queued) {
+    const Family family = _environment.test.family;
+    if (mode == Mode::queued || family == Family::nonblocking_collective) {
         Operations operations(1);
         with.start(operations, 0, call);
         with.wait(operations, 0, 1);
-        return;
-    }
-    switch (_environment.test.family) {
-        case Family::nonblocking_collective: {
-            Operations operations(1);
-            with.start(operations, 0, call);
-            with.wait(operations, 0, 1);
-            break;
-        }
-        case Family::persistent_collective: {
-            PersistentCalls calls(with, 1);
-            calls.initialize(0, call);
-            with.restart(calls.operations, 0, 1);
-            with.wait(calls.operations, 0, 1);
-            break;
-        }
-        default:
-            with.run(call);
+    } else if (family == Family::persistent_collective) {
+        PersistentCalls calls(with, 1);
+        calls.initialize(0, call);
+        with.restart(calls.operations, 0, 1);
+        with.wait(calls.operations, 0, 1);
+    } else {
+        with.run(call);
     }
 }
 
@@ -488,9 +470,7 @@ void CollectiveBenchmark::damage(const Plan& plan) {
         return region.content != Region::Content::unspecified && region.count != 0;
     });
     const bool received = specified != plan.receive_after.end();
-    int candidate = received ? _environment.rank : -1;
-    int victim = -1;
-    check_mpi(MPI_Allreduce(&candidate, &victim, 1, MPI_INT, MPI_MAX, _environment.communicator), "MPI_Allreduce");
+    const int victim = over_ranks(received ? _environment.rank : -1, MPI_MAX, _environment.communicator);
     if (_environment.rank != std::max(victim, 0)) {
         return;
     }
@@ -522,8 +502,7 @@ Mismatch CollectiveBenchmark::check_barrier(Communication& with, Mode mode, std:
         left = entered - 2 * kLateness;
     }
 
-    double last_entered = 0;
-    check_mpi(MPI_Allreduce(&entered, &last_entered, 1, MPI_DOUBLE, MPI_MAX, node), "MPI_Allreduce");
+    const double last_entered = over_ranks(entered, MPI_MAX, node);
     check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
     if (left >= last_entered) {
         return {};
@@ -536,21 +515,18 @@ Mismatch CollectiveBenchmark::check_barrier(Communication& with, Mode mode, std:
 
 // ---- the result -----------------------------------------------------------------------------------------------------
 
-double CollectiveBenchmark::reduce(double value, MPI_Op operation) {
-    double result = 0;
-    check_mpi(MPI_Reduce(&value, &result, 1, MPI_DOUBLE, operation, 0, _environment.communicator), "MPI_Reduce");
-    return result;
-}
-
 void CollectiveBenchmark::sum_up(const Samples& samples, Measurement& measurement) {
     const double iterations = static_cast<double>(std::max<std::size_t>(samples.iterations, 1));
     const auto mean_us = [&](double seconds) { return seconds * 1e6 / iterations; };
-    const auto over_ranks = [&](double value) { return reduce(value, MPI_SUM) / _environment.ranks; };
+    const auto reduce = [&](double value, MPI_Op operation) {
+        return over_ranks_at_root(value, operation, _environment.communicator);
+    };
+    const auto mean_over_ranks = [&](double value) { return reduce(value, MPI_SUM) / _environment.ranks; };
 
     const double latency = mean_us(samples.total);
     measurement.iterations = samples.iterations;
     measurement.iterations_per_sample = samples.iterations_per_sample;
-    measurement.average = over_ranks(latency);
+    measurement.average = mean_over_ranks(latency);
     measurement.minimum = reduce(latency, MPI_MIN);
     measurement.maximum = reduce(latency, MPI_MAX);
     if (_environment.options.derived_type) {
@@ -560,11 +536,11 @@ void CollectiveBenchmark::sum_up(const Samples& samples, Measurement& measuremen
     if (_environment.test.family == Family::nonblocking_collective) {
         OverlapTimes times;
         times.overall = measurement.average;
-        times.initiate = over_ranks(mean_us(samples.initiate));
-        times.test = over_ranks(mean_us(samples.test));
-        times.wait = over_ranks(mean_us(samples.wait));
-        times.compute = over_ranks(mean_us(samples.compute)) - times.test;
-        times.pure = over_ranks(mean_us(samples.pure));
+        times.initiate = mean_over_ranks(mean_us(samples.initiate));
+        times.test = mean_over_ranks(mean_us(samples.test));
+        times.wait = mean_over_ranks(mean_us(samples.wait));
+        times.compute = mean_over_ranks(mean_us(samples.compute)) - times.test;
+        times.pure = mean_over_ranks(mean_us(samples.pure));
         times.pure_minimum = reduce(mean_us(samples.pure), MPI_MIN);
         times.pure_maximum = reduce(mean_us(samples.pure), MPI_MAX);
         if (times.pure > 0) {

@@ -70,20 +70,16 @@ std::vector<Edge> read_graph(const Environment& environment, const std::string& 
             remedy = error.remedy();
         }
     }
-    const auto broadcast = [&](void* data, std::size_t bytes) {
-        check_mpi(MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, environment.communicator), "MPI_Bcast");
-    };
-    unsigned long long lengths[3] = {edges.size(), cause.size(), remedy.size()};
-    broadcast(lengths, sizeof lengths);
-    if (lengths[1] != 0) {
-        cause.resize(lengths[1]);
-        remedy.resize(lengths[2]);
-        broadcast(cause.data(), cause.size());
-        broadcast(remedy.data(), remedy.size());
+    cause = broadcast_text(cause, 0, environment.communicator);
+    remedy = broadcast_text(remedy, 0, environment.communicator);
+    if (!cause.empty()) {
         throw Error(cause, remedy);
     }
-    edges.resize(lengths[0]);
-    broadcast(edges.data(), edges.size() * sizeof(Edge));
+    auto count = static_cast<unsigned long long>(edges.size());
+    check_mpi(MPI_Bcast(&count, 1, MPI_UNSIGNED_LONG_LONG, 0, environment.communicator), "MPI_Bcast");
+    edges.resize(count);
+    check_mpi(MPI_Bcast(edges.data(), static_cast<int>(count * sizeof(Edge)), MPI_BYTE, 0, environment.communicator),
+              "MPI_Bcast");
     return edges;
 }
 
@@ -180,8 +176,7 @@ Topology::Topology(const Environment& environment) {
                   source_weights.data(), static_cast<int>(_neighbors.destinations.size()),
                   _neighbors.destinations.data(), destination_weights.data(), MPI_INFO_NULL, 0, &_communicator),
               "MPI_Dist_graph_create_adjacent");
-    const double mine = (now() - start) * 1e6 / environment.ranks;
-    check_mpi(MPI_Reduce(&mine, &_creation_us, 1, MPI_DOUBLE, MPI_SUM, 0, environment.communicator), "MPI_Reduce");
+    _creation_us = over_ranks_at_root((now() - start) * 1e6 / environment.ranks, MPI_SUM, environment.communicator);
 }
 
 Topology::~Topology() {

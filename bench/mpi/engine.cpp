@@ -321,9 +321,7 @@ class Measurements {
         if (needs_gpu(_options)) {
             // Rank 0, which prints, may be one without a GPU.
             const int here = _environment.gpu.vendor() == gpu::Vendor::hip ? 1 : 0;
-            int anywhere = 0;
-            check_mpi(MPI_Allreduce(&here, &anywhere, 1, MPI_INT, MPI_MAX, communicator()), "MPI_Allreduce");
-            facts.accelerator = anywhere != 0 ? Accelerator::rocm : Accelerator::cuda;
+            facts.accelerator = over_ranks(here, MPI_MAX, communicator()) != 0 ? Accelerator::rocm : Accelerator::cuda;
         }
         benchmark.describe(facts);
         _first_type = false;
@@ -626,9 +624,7 @@ class Measurements {
 
     /// Brings all ranks' findings together. Collective.
     void record(Entry& entry, const Mismatch& mismatch) {
-        const unsigned long long here = mismatch.wrong_elements;
-        unsigned long long all = 0;
-        check_mpi(MPI_Allreduce(&here, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, communicator()), "MPI_Allreduce");
+        const auto all = over_ranks<unsigned long long>(mismatch.wrong_elements, MPI_SUM, communicator());
         if (all == 0) {
             return;
         }
@@ -660,15 +656,9 @@ class Measurements {
 
     /// "rank 1, element 17: 3 instead of 5", of the lowest rank that has found something; at all ranks.
     [[nodiscard]] std::string first_text(const Mismatch& mismatch) const {
-        const int mine = mismatch.wrong_elements != 0 ? _environment.rank : INT_MAX;
-        int lowest = 0;
-        check_mpi(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, communicator()), "MPI_Allreduce");
-        std::string text = "rank " + std::to_string(lowest) + ", " + mismatch.first;
-        auto length = static_cast<unsigned long>(text.size());
-        check_mpi(MPI_Bcast(&length, 1, MPI_UNSIGNED_LONG, lowest, communicator()), "MPI_Bcast");
-        text.resize(length);
-        check_mpi(MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, lowest, communicator()), "MPI_Bcast");
-        return text;
+        const int lowest =
+            over_ranks(mismatch.wrong_elements != 0 ? _environment.rank : INT_MAX, MPI_MIN, communicator());
+        return broadcast_text("rank " + std::to_string(lowest) + ", " + mismatch.first, lowest, communicator());
     }
 
     /// After thousands of calls the guards must be as they were.
@@ -705,22 +695,18 @@ class Measurements {
         if (!entry->available()) {
             return;
         }
-        unsigned long long found[2] = {mismatch.wrong_elements, 0};
-        unsigned long long expected_guards = 0;
         const std::vector<const Buffer*> buffers = benchmark.buffers();
+        unsigned long long damaged = 0;
         if (!buffers.empty()) {
             buffers.front()->damage_guard();
-            expected_guards = 1;
-            found[1] = buffers.front()->damaged_guard_bytes();
+            damaged = buffers.front()->damaged_guard_bytes();
         }
-        unsigned long long all[2] = {0, 0};
-        check_mpi(MPI_Allreduce(found, all, 2, MPI_UNSIGNED_LONG_LONG, MPI_SUM, communicator()), "MPI_Allreduce");
-        unsigned long long all_expected = 0;
-        check_mpi(MPI_Allreduce(&expected_guards, &all_expected, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, communicator()),
-                  "MPI_Allreduce");
-        if (all[0] == 0 || all[1] != all_expected) {
+        const auto sum = [&](const unsigned long long here) { return over_ranks(here, MPI_SUM, communicator()); };
+        const bool found = sum(mismatch.wrong_elements) != 0;
+        const unsigned long long expected = sum(buffers.empty() ? 0 : 1);
+        if (sum(damaged) != expected || !found) {
             throw AgreedError(std::string("self-test: ") +
-                                  (all[0] == 0 ? "a corrupted element" : "an overwritten guard byte") +
+                                  (!found ? "a corrupted element" : "an overwritten guard byte") +
                                   " was not noticed, so validation proves nothing here",
                               "report this with the command line");
         }
@@ -871,10 +857,7 @@ int report_startup(const Environment& environment, const Manifest& manifest, con
     Measurement measurement;
     const double microseconds = init_seconds * 1e6;
     const auto reduce = [&](const MPI_Op operation) {
-        double result = 0;
-        check_mpi(MPI_Reduce(&microseconds, &result, 1, MPI_DOUBLE, operation, 0, environment.communicator),
-                  "MPI_Reduce");
-        return result;
+        return over_ranks_at_root(microseconds, operation, environment.communicator);
     };
     measurement.minimum = reduce(MPI_MIN);
     measurement.maximum = reduce(MPI_MAX);

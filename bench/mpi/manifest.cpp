@@ -55,26 +55,6 @@ std::string date() {
     return text.data();
 }
 
-/// One line of each rank, at rank 0.
-std::vector<std::string> gather_lines(const std::string& line, const Environment& environment) {
-    const int length = static_cast<int>(line.size());
-    std::vector<int> lengths(static_cast<std::size_t>(environment.ranks));
-    check_mpi(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, environment.communicator), "MPI_Gather");
-    std::vector<int> positions(lengths.size(), 0);
-    for (std::size_t r = 1; r < lengths.size(); ++r) {
-        positions[r] = positions[r - 1] + lengths[r - 1];
-    }
-    std::string all(static_cast<std::size_t>(positions.back() + lengths.back()), ' ');
-    check_mpi(MPI_Gatherv(line.data(), length, MPI_CHAR, all.data(), lengths.data(), positions.data(), MPI_CHAR, 0,
-                          environment.communicator),
-              "MPI_Gatherv");
-    std::vector<std::string> lines;
-    for (std::size_t r = 0; environment.rank == 0 && r < lengths.size(); ++r) {
-        lines.push_back(all.substr(static_cast<std::size_t>(positions[r]), static_cast<std::size_t>(lengths[r])));
-    }
-    return lines;
-}
-
 /// How the GPUs of this process reach each other; "1 to 0: peer access".
 std::string peer_access(gpu::Runtime& gpu, const int device) {
     std::string text;
@@ -93,7 +73,8 @@ std::string peer_access(gpu::Runtime& gpu, const int device) {
 Manifest make_manifest(const Environment& environment, const Placement& placement,
                        const std::vector<std::string>& words) {
     Manifest manifest;
-    const std::vector<std::string> places = gather_lines(describe_placement(placement, environment.rank), environment);
+    const std::vector<std::string> places =
+        gather_texts(describe_placement(placement, environment.rank), environment.communicator);
     if (environment.rank != 0) {
         return manifest;
     }

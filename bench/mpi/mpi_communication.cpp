@@ -453,9 +453,7 @@ bool any_device_memory(MPI_Comm communicator, const std::span<const Buffer* cons
     const int here = std::any_of(buffers.begin(), buffers.end(), [](const Buffer* const buffer) {
         return buffer->kind() == BufferKind::device || buffer->kind() == BufferKind::pool;
     });
-    int anywhere = 0;
-    check_mpi(MPI_Allreduce(&here, &anywhere, 1, MPI_INT, MPI_MAX, communicator), "MPI_Allreduce");
-    return anywhere != 0;
+    return over_ranks(here, MPI_MAX, communicator) != 0;
 }
 
 /// What the library itself says of GPU memory; empty when it takes it.
@@ -509,10 +507,7 @@ class Native final : public MpiCommunication {
             return;
         }
         const std::string reason = why_not_gpu_aware(_gpu.vendor(), communicator);
-        int here = reason.empty() ? 0 : 1;
-        int anywhere = 0;
-        check_mpi(MPI_Allreduce(&here, &anywhere, 1, MPI_INT, MPI_MAX, communicator), "MPI_Allreduce");
-        if (anywhere != 0) {
+        if (over_ranks(reason.empty() ? 0 : 1, MPI_MAX, communicator) != 0) {
             throw Unavailable(reason.empty() ? short_version() + " does not take device memory on every rank" : reason,
                               "run it through Awaken, use an MPI that was built for this GPU, or host buffers");
         }
@@ -541,8 +536,7 @@ class ThroughAwaken final : public MpiCommunication {
             const auto is_active = reinterpret_cast<IsActive>(dlsym(RTLD_DEFAULT, "awaken_is_active"));
             missing = is_active != nullptr && is_active() != 0 ? 0 : 2;
         }
-        int anywhere = 0;
-        check_mpi(MPI_Allreduce(&missing, &anywhere, 1, MPI_INT, MPI_MAX, communicator), "MPI_Allreduce");
+        const int anywhere = over_ranks(missing, MPI_MAX, communicator);
         if (anywhere == 1) {
             throw Unavailable("Awaken is not loaded in this process", "run it as `awaken bench` without --native");
         }

@@ -102,9 +102,7 @@ class OneSidedBenchmark final : public Benchmark {
             _batches.run(with, iterations, operations_per_iteration(), samples, [&] { iterate(opened); });
         } else {
             for (std::size_t i = 0; i < iterations; ++i) {
-                const double start = now();
-                iterate(opened);
-                add_sample(now() - start, samples);
+                samples.add(seconds_of([&] { iterate(opened); }), operations_per_iteration());
             }
             samples.iterations_per_sample = static_cast<std::size_t>(_messages);
         }
@@ -132,7 +130,7 @@ class OneSidedBenchmark final : public Benchmark {
             if (rank() == 0) {
                 // As if there and back where the test itself goes there and back.
                 const double turns = _traffic == Traffic::in_turn ? 2 : 1;
-                add_sample((now() - start) * turns, samples);
+                samples.add((now() - start) * turns, operations_per_iteration());
             }
         }
         samples.iterations += iterations;
@@ -153,7 +151,7 @@ class OneSidedBenchmark final : public Benchmark {
 
     void sum_up(const Samples& samples, Measurement& measurement) override {
         MPI_Comm communicator = _environment.communicator;
-        const double total = sum_at_root(samples.total, communicator);  // rank 0 alone takes the time
+        const double total = over_ranks_at_root(samples.total, MPI_SUM, communicator);  // rank 0 alone takes the time
         const double operations = operations_per_iteration() * static_cast<double>(samples.iterations);
         measurement.iterations = samples.iterations;
         measurement.iterations_per_sample = largest_of_ranks(samples.iterations_per_sample, communicator);
@@ -295,10 +293,7 @@ class OneSidedBenchmark final : public Benchmark {
         } catch (const Error&) {
             // Of another kind; the ranks agree below.
         }
-        const int here = opened.allocated ? 1 : 0;
-        int everywhere = 0;
-        check_mpi(MPI_Allreduce(&here, &everywhere, 1, MPI_INT, MPI_MIN, _environment.communicator), "MPI_Allreduce");
-        if (everywhere == 0) {
+        if (over_ranks(opened.allocated ? 1 : 0, MPI_MIN, _environment.communicator) == 0) {
             opened.allocated.reset();
             opened.window->close();
             return std::nullopt;
@@ -459,14 +454,6 @@ class OneSidedBenchmark final : public Benchmark {
         if (passive) {
             opened.window->unlock(rank());
         }
-    }
-
-    // ---- samples
-    // ------------------------------------------------------------------------------------------------------
-
-    void add_sample(const double seconds, Samples& samples) const {
-        samples.operation.push_back(seconds / operations_per_iteration());
-        samples.total += seconds;
     }
 
     void copy_raw(RawCopy& raw) const {

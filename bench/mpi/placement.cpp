@@ -127,10 +127,8 @@ void report_sharing(const Placement& placement, const Options& options, MPI_Comm
     }
     for (const auto& [gpu, sharing] : users) {
         if (sharing.size() > 1) {
-            std::array<char, 256> host{};
-            gethostname(host.data(), host.size() - 1);
             std::fprintf(stderr, "awaken: %zu ranks share GPU %d on %s: what is measured is not a link between GPUs\n",
-                         sharing.size(), devices[static_cast<std::size_t>(sharing.front())], host.data());
+                         sharing.size(), devices[static_cast<std::size_t>(sharing.front())], host_name().c_str());
         }
     }
 }
@@ -180,10 +178,14 @@ void verify_placement(Placement& placement, const Options& options, MPI_Comm com
     }
 }
 
-std::string describe_placement(const Placement& placement, const int rank) {
+std::string host_name() {
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
-    std::string text = std::string(host.data()) + ": rank " + std::to_string(rank);
+    return host.data();
+}
+
+std::string describe_placement(const Placement& placement, const int rank) {
+    std::string text = host_name() + ": rank " + std::to_string(rank);
     gpu::DeviceInfo info;
     if (placement.device >= 0 && placement.gpu->device_info(placement.device, info).ok()) {
         text += " on GPU " + std::to_string(placement.device) + " (" + info.name + ", " + info.pci_bus_id + ")";

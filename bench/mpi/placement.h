@@ -25,6 +25,8 @@ struct Placement {
 /// Collective. Throws Error at single ranks.
 void verify_placement(Placement& placement, const Options& options, MPI_Comm communicator);
 
+[[nodiscard]] std::string host_name();
+
 /// "host17: rank 3 on GPU 1 (NVIDIA H200, 0000:1b:00.0)"
 [[nodiscard]] std::string describe_placement(const Placement& placement, int rank);
 

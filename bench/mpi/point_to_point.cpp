@@ -192,8 +192,7 @@ class PointToPoint : public Benchmark {
     [[nodiscard]] int rank_to_damage() const {
         // Preferably not rank 0, so that the test also shows that findings of other ranks arrive.
         const int mine = sources().empty() ? INT_MAX : rank() == 0 ? INT_MAX - 1 : rank();
-        int lowest = 0;
-        check_mpi(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, _environment.communicator), "MPI_Allreduce");
+        const int lowest = over_ranks(mine, MPI_MIN, _environment.communicator);
         return lowest == INT_MAX - 1 ? 0 : lowest;
     }
 
@@ -264,7 +263,7 @@ class Latency : public PointToPoint {
 
     void sum_up(const Samples& samples, Measurement& measurement) override {
         MPI_Comm communicator = environment().communicator;
-        const double total = sum_at_root(samples.total, communicator) / pairs();
+        const double total = over_ranks_at_root(samples.total, MPI_SUM, communicator) / pairs();
         measurement.iterations = samples.iterations;
         measurement.iterations_per_sample = largest_of_ranks(samples.iterations_per_sample, communicator);
         measurement.average = total * 1e6 / (2.0 * static_cast<double>(samples.iterations));
@@ -615,7 +614,7 @@ class Bandwidth : public PointToPoint {
 
     void sum_up(const Samples& samples, Measurement& measurement) override {
         MPI_Comm communicator = environment().communicator;
-        const double total = sum_at_root(samples.total, communicator) / timing_ranks();
+        const double total = over_ranks_at_root(samples.total, MPI_SUM, communicator) / timing_ranks();
         const double messages = messages_per_iteration() * streams() * static_cast<double>(samples.iterations);
         measurement.iterations = samples.iterations;
         measurement.iterations_per_sample = static_cast<std::size_t>(_window);

@@ -60,9 +60,7 @@ class IpcCopy final : public RawCopy {
     void prepare(MPI_Comm communicator, const Buffer& offered, const Buffer& own) override {
         // Opening mappings anew for each block of copies would make the first of them the slowest.
         const int same = !_peers.empty() && _offered == offered.data() && _own == own.data() ? 1 : 0;
-        int all_same = 0;
-        check_mpi(MPI_Allreduce(&same, &all_same, 1, MPI_INT, MPI_MIN, communicator), "MPI_Allreduce");
-        if (all_same != 0) {
+        if (over_ranks(same, MPI_MIN, communicator) != 0) {
             return;
         }
         close_all();

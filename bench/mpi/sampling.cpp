@@ -17,12 +17,6 @@ void barrier(MPI_Comm communicator) {
     check_mpi(MPI_Barrier(communicator), "MPI_Barrier");
 }
 
-double sum_at_root(const double value, MPI_Comm communicator) {
-    double sum = 0;
-    check_mpi(MPI_Reduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, communicator), "MPI_Reduce");
-    return sum;
-}
-
 std::vector<double> slowest_of_ranks(const std::vector<double>& samples, MPI_Comm communicator) {
     const std::size_t most = largest_of_ranks(samples.size(), communicator);
     std::vector<double> mine(samples);
@@ -37,10 +31,7 @@ std::vector<double> slowest_of_ranks(const std::vector<double>& samples, MPI_Com
 }
 
 std::size_t largest_of_ranks(const std::size_t value, MPI_Comm communicator) {
-    const unsigned long long here = value;
-    unsigned long long largest = 0;
-    check_mpi(MPI_Allreduce(&here, &largest, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, communicator), "MPI_Allreduce");
-    return largest;
+    return over_ranks<unsigned long long>(value, MPI_MAX, communicator);
 }
 
 void sum_up_bandwidth(const Moved& moved, const std::vector<int>& percentiles, Measurement& measurement) {

@@ -18,21 +18,10 @@ namespace awaken::bench {
 
 void barrier(MPI_Comm communicator);
 
-/// Sums over all ranks, at rank 0.
-[[nodiscard]] double sum_at_root(double value, MPI_Comm communicator);
-
 /// Element by element the largest of all ranks that have samples, at rank 0, in microseconds. `samples` are seconds.
 [[nodiscard]] std::vector<double> slowest_of_ranks(const std::vector<double>& samples, MPI_Comm communicator);
 
 [[nodiscard]] std::size_t largest_of_ranks(std::size_t value, MPI_Comm communicator);
-
-/// The seconds that `work()` takes.
-template <typename Work>
-[[nodiscard]] double seconds_of(const Work& work) {
-    const double start = now();
-    work();
-    return now() - start;
-}
 
 /// What a bandwidth test has moved.
 struct Moved {

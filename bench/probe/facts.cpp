@@ -1,14 +1,13 @@
 // What a rank can tell of itself: its host and processors, its GPU, its MPI, and the libraries beside it.
 #include <dlfcn.h>
-#include <link.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "base/doctor_notes.h"
 #include "ccl/ccl.h"
 #include "mpi/mpi_functions.h"
 #include "probe/commands.h"
@@ -17,12 +16,6 @@
 namespace awaken::probe {
 namespace fs = std::filesystem;
 namespace {
-
-std::string host_name() {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    return host.data();
-}
 
 std::string first_line(const fs::path& path) {
     std::ifstream file(path);
@@ -68,54 +61,6 @@ std::vector<int> own_cpus() {
         }
     }
     return cpus;
-}
-
-/// The note that the linker puts into a library (GNU build id), in hexadecimal digits; empty when it has none.
-std::string build_id_of(const void* const symbol) {
-    struct Search {
-        std::uintptr_t address;
-        std::string id;
-    } search{reinterpret_cast<std::uintptr_t>(symbol), ""};
-    dl_iterate_phdr(
-        [](dl_phdr_info* const info, std::size_t, void* const data) {
-            auto& wanted = *static_cast<Search*>(data);
-            bool holds = false;
-            for (int i = 0; i < info->dlpi_phnum; ++i) {
-                const ElfW(Phdr) & segment = info->dlpi_phdr[i];
-                const std::uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
-                holds = holds || (segment.p_type == PT_LOAD && wanted.address >= begin &&
-                                  wanted.address < begin + segment.p_memsz);
-            }
-            if (!holds) {
-                return 0;
-            }
-            for (int i = 0; i < info->dlpi_phnum; ++i) {
-                const ElfW(Phdr) & segment = info->dlpi_phdr[i];
-                if (segment.p_type != PT_NOTE) {
-                    continue;
-                }
-                const auto* at = reinterpret_cast<const unsigned char*>(info->dlpi_addr + segment.p_vaddr);
-                const unsigned char* const end = at + segment.p_memsz;
-                while (at + sizeof(ElfW(Nhdr)) <= end) {
-                    ElfW(Nhdr) note;
-                    std::memcpy(&note, at, sizeof note);
-                    const unsigned char* const name = at + sizeof note;
-                    const unsigned char* const content = name + ((note.n_namesz + 3U) & ~3U);
-                    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0) {
-                        for (unsigned byte = 0; byte < note.n_descsz; ++byte) {
-                            std::array<char, 3> digits{};
-                            std::snprintf(digits.data(), digits.size(), "%02x", content[byte]);
-                            wanted.id += digits.data();
-                        }
-                        return 1;
-                    }
-                    at = content + ((note.n_descsz + 3U) & ~3U);
-                }
-            }
-            return 1;
-        },
-        &search);
-    return search.id;
 }
 
 /// What an MPI answers to one of the questions after GPU support that MPIs have as extensions: true, false, or null
@@ -194,7 +139,7 @@ Json rank_facts(const Job& job) {
     return {{"record", "rank"},
             {"rank", job.rank},
             {"local_rank", job.placement.local_rank},
-            {"host", host_name()},
+            {"host", bench::host_name()},
             {"process", getpid()},
             {"cpus", cpus},
             {"cpus_online", sysconf(_SC_NPROCESSORS_ONLN)},
@@ -237,30 +182,10 @@ Json collective_library(const Job& job) {
     return {{"title", library->title()}, {"library", library->path()}};
 }
 
-/// Texts of all ranks at rank 0, in the order of the ranks.
-std::vector<std::string> gather(const std::string& text, const Job& job) {
-    const int length = static_cast<int>(text.size());
-    std::vector<int> lengths(static_cast<std::size_t>(job.ranks));
-    bench::check_mpi(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, job.communicator), "MPI_Gather");
-    std::vector<int> positions(lengths.size(), 0);
-    for (std::size_t r = 1; r < lengths.size(); ++r) {
-        positions[r] = positions[r - 1] + lengths[r - 1];
-    }
-    std::string all(static_cast<std::size_t>(positions.back() + lengths.back()), ' ');
-    bench::check_mpi(MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), positions.data(), MPI_CHAR,
-                                 0, job.communicator),
-                     "MPI_Gatherv");
-    std::vector<std::string> texts;
-    for (std::size_t r = 0; job.rank == 0 && r < lengths.size(); ++r) {
-        texts.push_back(all.substr(static_cast<std::size_t>(positions[r]), static_cast<std::size_t>(lengths[r])));
-    }
-    return texts;
-}
-
 }  // namespace
 
 void tell_facts(const Job& job) {
-    for (const std::string& text : gather(rank_facts(job).text(), job)) {
+    for (const std::string& text : bench::gather_texts(rank_facts(job).text(), job.communicator)) {
         write_record_text(text);
     }
     if (job.rank != 0) {

@@ -4,6 +4,8 @@
 #include <array>
 #include <numeric>
 
+#include "mpi/mpi_functions.h"
+
 namespace awaken::probe {
 
 Values numbers(const int who, const int count) {
@@ -35,15 +37,9 @@ std::span<const int> Trial::counts() {
 }
 
 void Trial::require(const int code) const {
-    if (code == MPI_SUCCESS) {
-        return;
+    if (code != MPI_SUCCESS) {
+        throw CallFailed(bench::error_text(code));
     }
-    std::array<char, MPI_MAX_ERROR_STRING> text{};
-    int length = 0;
-    MPI_Error_string(code, text.data(), &length);
-    std::string line(text.data());
-    std::replace(line.begin(), line.end(), '\n', ' ');
-    throw CallFailed(line);
 }
 
 void Trial::expect(const Integers& buffer, const Values& expected, const char* const what) {

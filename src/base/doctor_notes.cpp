@@ -129,7 +129,8 @@ bool read_own(const std::string& file, std::string& text, std::string& why_not) 
     return why_not.empty();
 }
 
-/// The GNU build id of the loaded object that holds an address, in hexadecimal digits; empty when it has none.
+}  // namespace
+
 std::string build_id_of(const void* const symbol) {
     struct Search {
         std::uintptr_t address;
@@ -178,8 +179,6 @@ std::string build_id_of(const void* const symbol) {
     dl_iterate_phdr(look, &search);
     return search.id;
 }
-
-}  // namespace
 
 std::string doctor_notes_file(char** const environment) {
     for (const auto& [variable, below] : {std::pair{"XDG_CACHE_HOME", ""}, std::pair{"HOME", "/.cache"}}) {

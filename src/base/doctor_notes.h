@@ -21,6 +21,9 @@ struct DoctorNote {
 /// $XDG_CACHE_HOME/awaken/native-gpu, else $HOME/.cache/awaken/native-gpu; empty where neither is set.
 [[nodiscard]] std::string doctor_notes_file(char** environment);
 
+/// The GNU build id of the loaded library that holds `symbol`, in hexadecimal digits; empty when it has none.
+[[nodiscard]] std::string build_id_of(const void* symbol);
+
 /// The file's name for the library that holds `symbol`: "build-id:" and its GNU build id. Where it has none, "file:"
 /// with size, modification time and path, links resolved. Empty when the file cannot be looked at.
 [[nodiscard]] std::string library_key(const void* symbol, const std::string& path);
