@@ -60,8 +60,11 @@ void* HostImages::image_of(const void* const data) const noexcept {
     return const_cast<void*>(data);
 }
 
-void HostImages::queue(void* const destination, const void* const source, const std::size_t bytes) {
-    check(_gpu.copy(destination, source, bytes, _stream), "copying between GPU and host");
+bool HostImages::queue(const ImageCopy& copy) {
+    if (copy.bytes != 0) {
+        check(_gpu.copy(copy.destination, copy.source, copy.bytes, _stream), "copying between GPU and host");
+    }
+    return copy.bytes != 0;
 }
 
 void HostImages::synchronize() {
@@ -70,16 +73,12 @@ void HostImages::synchronize() {
 
 void* HostImages::fetch(const void* const data, const std::size_t bytes) {
     void* const image = image_of(data);
-    if (image != data && bytes != 0) {
-        queue(image, data, bytes);
-        synchronize();
-    }
+    deliver(image, data, bytes);
     return image;
 }
 
 void HostImages::deliver(void* const data, const void* const image, const std::size_t bytes) {
-    if (image != data && bytes != 0) {
-        queue(data, image, bytes);
+    if (image != data && queue({data, image, bytes})) {
         synchronize();
     }
 }

@@ -12,6 +12,13 @@
 
 namespace awaken::bench {
 
+/// A copy between a buffer and its image.
+struct ImageCopy {
+    void* destination = nullptr;
+    const void* source = nullptr;
+    std::size_t bytes = 0;
+};
+
 class HostImages {
   public:
     /// `device`: whose stream copies; -1 where there is no GPU, and no buffer that needs an image.
@@ -27,8 +34,8 @@ class HostImages {
     /// Where the MPI finds what a program has at `data`: itself when that is host memory.
     [[nodiscard]] void* image_of(const void* data) const noexcept;
 
-    /// Starts a copy; synchronize() waits for all that were started.
-    void queue(void* destination, const void* source, std::size_t bytes);
+    /// Starts a copy; synchronize() waits for all that were started. False when there is nothing to be copied.
+    bool queue(const ImageCopy& copy);
     void synchronize();
 
     /// Copies from a GPU buffer into its image, and waits. The answer is the image. Nothing to be done for host memory.

@@ -50,7 +50,7 @@ class MpiWindow final : public Window {
         if (fits(call.count)) [[likely]] {
             issue_as(static_cast<int>(call.count), call.type, call);
         } else if (exists(_mpi.Put_c)) {
-            issue_large(call);
+            issue_as(call.count, call.type, call);
         } else {
             const LargeType large(_mpi, call.count, call.type);
             issue_as(1, large.get(), call);
@@ -130,24 +130,30 @@ class MpiWindow final : public Window {
         return call.displacement + (_attached ? _begins[static_cast<std::size_t>(call.target)] : 0);
     }
 
-    void issue_as(const int count, MPI_Datatype type, const WindowCall& call) {
+    template <typename Integer>
+    void issue_as(const Integer count, MPI_Datatype type, const WindowCall& call) {
         const MPI_Aint at = displacement_of(call);
+        const auto go = [&](const char* const name, const auto function, const auto large, const auto... arguments) {
+            if constexpr (std::is_same_v<Integer, int>) {
+                check_mpi(function(arguments..., _window), name);
+            } else {
+                call_or_refuse((std::string(name) + "_c").c_str(), large, arguments..., _window);
+            }
+        };
         switch (call.operation) {
             case OneSided::put:
-                check_mpi(_mpi.Put(call.origin, count, type, call.target, at, count, type, _window), "MPI_Put");
+                go("MPI_Put", _mpi.Put, _mpi.Put_c, call.origin, count, type, call.target, at, count, type);
                 break;
             case OneSided::get:
-                check_mpi(_mpi.Get(call.result, count, type, call.target, at, count, type, _window), "MPI_Get");
+                go("MPI_Get", _mpi.Get, _mpi.Get_c, call.result, count, type, call.target, at, count, type);
                 break;
             case OneSided::accumulate:
-                check_mpi(
-                    _mpi.Accumulate(call.origin, count, type, call.target, at, count, type, call.combine, _window),
-                    "MPI_Accumulate");
+                go("MPI_Accumulate", _mpi.Accumulate, _mpi.Accumulate_c, call.origin, count, type, call.target, at,
+                   count, type, call.combine);
                 break;
             case OneSided::get_accumulate:
-                check_mpi(_mpi.Get_accumulate(call.origin, count, type, call.result, count, type, call.target, at,
-                                              count, type, call.combine, _window),
-                          "MPI_Get_accumulate");
+                go("MPI_Get_accumulate", _mpi.Get_accumulate, _mpi.Get_accumulate_c, call.origin, count, type,
+                   call.result, count, type, call.target, at, count, type, call.combine);
                 break;
             case OneSided::fetch_and_op:
                 check_mpi(_mpi.Fetch_and_op(call.origin, call.result, type, call.target, at, call.combine, _window),
@@ -159,24 +165,6 @@ class MpiWindow final : public Window {
                 break;
             case OneSided::none:
                 break;
-        }
-    }
-
-    /// Of the operations that have counts.
-    void issue_large(const WindowCall& call) {
-        const MPI_Aint at = displacement_of(call);
-        const Count count = call.count;
-        MPI_Datatype type = call.type;
-        if (call.operation == OneSided::put) {
-            call_or_refuse("MPI_Put_c", _mpi.Put_c, call.origin, count, type, call.target, at, count, type, _window);
-        } else if (call.operation == OneSided::get) {
-            call_or_refuse("MPI_Get_c", _mpi.Get_c, call.result, count, type, call.target, at, count, type, _window);
-        } else if (call.operation == OneSided::accumulate) {
-            call_or_refuse("MPI_Accumulate_c", _mpi.Accumulate_c, call.origin, count, type, call.target, at, count,
-                           type, call.combine, _window);
-        } else {
-            call_or_refuse("MPI_Get_accumulate_c", _mpi.Get_accumulate_c, call.origin, count, type, call.result, count,
-                           type, call.target, at, count, type, call.combine, _window);
         }
     }
 

@@ -1,7 +1,10 @@
 // What a program does by hand when its MPI takes no device memory, done well: images of the device buffers in pinned
 // host memory, allocated once; copies on one stream; the MPI's own functions on the images.
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <numeric>
+#include <utility>
 
 #include "mpi/benchmark.h"
 #include "mpi/host_images.h"
@@ -25,16 +28,11 @@ struct CallSpans {
     bool reads_written = false;  ///< part of what is written is an input (in place, broadcast), or stays as it is
 };
 
-/// What is to be copied to the device when an operation is complete.
-struct PendingCopy final : OperationState {
-    void* device = nullptr;
-    const void* image = nullptr;
-    std::size_t bytes = 0;
+/// The copies around an operation.
+struct PendingCopies final : OperationState {
+    ImageCopy result;  ///< when it is complete
     bool due = false;
-    // Persistent operations: what is to be fetched at each start.
-    void* image_in = nullptr;
-    const void* device_in = nullptr;
-    std::size_t bytes_in = 0;
+    std::array<ImageCopy, 2> inputs;  ///< at each start of a persistent one
     // Collectives: what the MPI may look at until the operation is complete.
     CollectiveCall call;
     std::unique_ptr<OperationState> inner;
@@ -68,8 +66,9 @@ class Staged final : public Communication {
         const MessageCall moved = with_image(call, bytes);
         _mpi.start(operations, index, moved);
         if (call.direction == Direction::receive && moved.data != call.data) {
-            owe(operations, index, call.data, moved.data, bytes);
-            state_of(operations, index).due = true;
+            PendingCopies& copies = state_of(operations, index);
+            copies.result = {call.data, moved.data, bytes};
+            copies.due = true;
         }
     }
 
@@ -125,12 +124,11 @@ class Staged final : public Communication {
     void restart(Operations& operations, const std::size_t first, const std::size_t count) override {
         bool copied = false;
         for (std::size_t i = first; i < first + count; ++i) {
-            if (auto* const copy = copy_of(operations, i); copy != nullptr) {
-                if (copy->bytes_in != 0) {
-                    _images.queue(copy->image_in, copy->device_in, copy->bytes_in);
-                    copied = true;
+            if (auto* const copies = copies_of(operations, i); copies != nullptr) {
+                for (const ImageCopy& input : copies->inputs) {
+                    copied = _images.queue(input) || copied;
                 }
-                copy->due = copy->bytes != 0;
+                copies->due = true;
             }
         }
         if (copied) {
@@ -203,8 +201,8 @@ class Staged final : public Communication {
     // ---- operations under way
     // -------------------------------------------------------------------------------------------
 
-    [[nodiscard]] static PendingCopy* copy_of(Operations& operations, const std::size_t index) noexcept {
-        return dynamic_cast<PendingCopy*>(operations.states[index].get());
+    [[nodiscard]] static PendingCopies* copies_of(Operations& operations, const std::size_t index) noexcept {
+        return dynamic_cast<PendingCopies*>(operations.states[index].get());
     }
 
     /// Each start of the operation copies the device's data into the image, or its end the image to the device.
@@ -216,39 +214,24 @@ class Staged final : public Communication {
         if (moved.data == call.data) {
             return;
         }
+        PendingCopies& copies = state_of(operations, index);
         if (call.direction == Direction::receive) {
-            owe(operations, index, call.data, moved.data, bytes);
-            return;
+            copies.result = {call.data, moved.data, bytes};
+        } else {
+            copies.inputs.front() = {moved.data, call.data, bytes};
         }
-        PendingCopy& copy = state_of(operations, index);
-        copy.image_in = moved.data;
-        copy.device_in = call.data;
-        copy.bytes_in = bytes;
     }
 
-    [[nodiscard]] static PendingCopy& state_of(Operations& operations, const std::size_t index) {
-        if (copy_of(operations, index) == nullptr) {
-            operations.states[index] = std::make_unique<PendingCopy>();
+    [[nodiscard]] static PendingCopies& state_of(Operations& operations, const std::size_t index) {
+        if (copies_of(operations, index) == nullptr) {
+            operations.states[index] = std::make_unique<PendingCopies>();
         }
-        return *copy_of(operations, index);
-    }
-
-    static void owe(Operations& operations, const std::size_t index, void* const device, const void* const image,
-                    const std::size_t bytes) {
-        PendingCopy& copy = state_of(operations, index);
-        copy.device = device;
-        copy.image = image;
-        copy.bytes = bytes;
+        return *copies_of(operations, index);
     }
 
     bool queue_due(Operations& operations, const std::size_t index) {
-        PendingCopy* const copy = copy_of(operations, index);
-        if (copy == nullptr || !copy->due || copy->bytes == 0) {
-            return false;
-        }
-        copy->due = false;
-        _images.queue(copy->device, copy->image, copy->bytes);
-        return true;
+        PendingCopies* const copies = copies_of(operations, index);
+        return copies != nullptr && std::exchange(copies->due, false) && _images.queue(copies->result);
     }
 
     void start_inner(Operations& operations, const std::size_t index, const CollectiveCall& call,
@@ -256,28 +239,23 @@ class Staged final : public Communication {
         // The MPI contender keeps its own state in the same place: it takes turns there with ours.
         static_cast<void>(state_of(operations, index));
         std::unique_ptr<OperationState> ours = std::move(operations.states[index]);
-        PendingCopy& copy = static_cast<PendingCopy&>(*ours);
-        copy.call = call;
-        move_to_images(copy.call);
-        operations.states[index] = std::move(copy.inner);
+        auto& copies = static_cast<PendingCopies&>(*ours);
+        copies.call = call;
+        move_to_images(copies.call);
+        operations.states[index] = std::move(copies.inner);
         if (persistent) {
-            _mpi.initialize(operations, index, copy.call);
+            _mpi.initialize(operations, index, copies.call);
+            copies.inputs = inputs_of(spans);
         } else {
-            _mpi.start(operations, index, copy.call);
+            _mpi.start(operations, index, copies.call);
         }
-        copy.inner = std::move(operations.states[index]);
+        copies.inner = std::move(operations.states[index]);
         operations.states[index] = std::move(ours);
 
-        copy.device = const_cast<void*>(spans.written.data);
-        copy.image = _images.image_of(spans.written.data);
-        copy.bytes = copy.image != copy.device ? spans.written.bytes : 0;
-        copy.due = !persistent;
-        if (persistent) {
-            const Span& input = spans.reads_written ? spans.written : spans.read;
-            copy.device_in = input.data;
-            copy.image_in = _images.image_of(input.data);
-            copy.bytes_in = copy.image_in != input.data ? input.bytes : 0;
-        }
+        const void* const image = _images.image_of(spans.written.data);
+        copies.result = {const_cast<void*>(spans.written.data), image,
+                         image != spans.written.data ? spans.written.bytes : 0};
+        copies.due = !persistent;
     }
 
     // ---- what a collective touches
@@ -309,127 +287,96 @@ class Staged final : public Communication {
         MPI_Comm_size(call.communicator, &ranks);
         const bool root = rank == call.root;
         const bool in_place_send = call.send == MPI_IN_PLACE;
-        const bool in_place_receive = call.receive == MPI_IN_PLACE;
         const CommonArguments common = common_arguments(call);
-        const auto all = [&](const int blocks, const Count count, MPI_Datatype type) {
-            return span_of(count * blocks, type);
+        const auto sent = [&](const Count blocks) {
+            return Span{call.send, span_of(blocks * call.send_count, call.send_type)};
         };
-        const auto send_arrays = [&] {
+        const auto received = [&](const Count blocks) {
+            return Span{call.receive, span_of(blocks * call.receive_count, call.receive_type)};
+        };
+        const auto sent_arrays = [&] {
             return array_span(call.send, call.send_counts, call.send_displacements, call.send_type, call.send_types);
         };
-        const auto receive_arrays = [&] {
+        const auto received_arrays = [&] {
             return array_span(call.receive, call.receive_counts, call.receive_displacements, call.receive_type,
                               call.receive_types);
         };
+        // Of reductions.
+        const auto operand = [&](const Count count) { return Span{call.send, span_of(count, common.type)}; };
+        const auto result = [&](const Count count) { return Span{call.receive, span_of(count, common.type)}; };
         CallSpans spans;
         switch (call.collective) {
             case Collective::none:
             case Collective::barrier:
-                return spans;
+                return {};
             case Collective::allgather:
-                spans = {{call.send, span_of(call.send_count, call.send_type)},
-                         {call.receive, all(ranks, call.receive_count, call.receive_type)},
-                         in_place_send};
+                spans = {sent(1), received(ranks), in_place_send};
                 break;
             case Collective::allgatherv:
-                spans = {{call.send, span_of(call.send_count, call.send_type)}, receive_arrays(), true};
+                spans = {sent(1), received_arrays(), true};
                 break;
             case Collective::allreduce:
             case Collective::scan:
-                spans = {{call.send, span_of(common.count, common.type)},
-                         {call.receive, span_of(common.count, common.type)},
-                         in_place_send};
+                spans = {operand(common.count), result(common.count), in_place_send};
                 break;
             case Collective::exscan:
                 // The receive buffer of rank 0 stays as it is.
-                spans = {{call.send, span_of(common.count, common.type)},
-                         {call.receive, span_of(common.count, common.type)},
-                         true};
+                spans = {operand(common.count), result(common.count), true};
                 break;
             case Collective::alltoall:
-                spans = {{call.send, all(ranks, call.send_count, call.send_type)},
-                         {call.receive, all(ranks, call.receive_count, call.receive_type)},
-                         in_place_send};
+                spans = {sent(ranks), received(ranks), in_place_send};
                 break;
             case Collective::alltoallv:
             case Collective::alltoallw:
             case Collective::neighbor_alltoallv:
             case Collective::neighbor_alltoallw:
-                spans = {send_arrays(), receive_arrays(), true};
+                spans = {sent_arrays(), received_arrays(), true};
                 break;
-            case Collective::bcast: {
-                const Span buffer{broadcast_buffer(call), span_of(common.count, common.type)};
-                spans = root ? CallSpans{buffer, {}, false} : CallSpans{{}, buffer, false};
-                return spans;
-            }
+            case Collective::bcast:
+                (root ? spans.read : spans.written) = {broadcast_buffer(call), span_of(common.count, common.type)};
+                break;
             case Collective::gather:
-                spans.read = {call.send, span_of(call.send_count, call.send_type)};
-                if (root) {
-                    spans.written = {call.receive, all(ranks, call.receive_count, call.receive_type)};
-                    spans.reads_written = in_place_send;
-                }
+                spans = {sent(1), root ? received(ranks) : Span{}, in_place_send};
                 break;
             case Collective::gatherv:
-                spans.read = {call.send, span_of(call.send_count, call.send_type)};
-                if (root) {
-                    spans.written = receive_arrays();
-                    spans.reads_written = true;
-                }
+                spans = {sent(1), root ? received_arrays() : Span{}, true};
                 break;
             case Collective::reduce:
-                spans.read = {call.send, span_of(common.count, common.type)};
-                if (root) {
-                    spans.written = {call.receive, span_of(common.count, common.type)};
-                    spans.reads_written = in_place_send;
-                }
+                spans = {operand(common.count), root ? result(common.count) : Span{}, in_place_send};
                 break;
             case Collective::reduce_scatter: {
-                Count total = 0;
-                for (const Count count : call.receive_counts) {
-                    total += count;
-                }
-                spans = {{call.send, span_of(total, common.type)},
-                         {call.receive,
-                          in_place_send ? span_of(total, common.type)
-                                        : span_of(call.receive_counts[static_cast<std::size_t>(rank)], common.type)},
-                         in_place_send};
+                const Count total = std::accumulate(call.receive_counts.begin(), call.receive_counts.end(), Count{0});
+                const Count own = call.receive_counts[static_cast<std::size_t>(rank)];
+                spans = {operand(total), result(in_place_send ? total : own), in_place_send};
                 break;
             }
             case Collective::reduce_scatter_block:
-                spans = {{call.send, all(ranks, call.receive_count, common.type)},
-                         {call.receive, all(in_place_send ? ranks : 1, call.receive_count, common.type)},
+                spans = {operand(ranks * call.receive_count), result((in_place_send ? ranks : 1) * call.receive_count),
                          in_place_send};
                 break;
             case Collective::scatter:
-                if (root) {
-                    spans.read = {call.send, all(ranks, call.send_count, call.send_type)};
-                }
-                spans.written = {call.receive, span_of(call.receive_count, call.receive_type)};
+                spans = {root ? sent(ranks) : Span{}, received(1), false};
                 break;
             case Collective::scatterv:
-                if (root) {
-                    spans.read = send_arrays();
-                }
-                spans.written = {call.receive, span_of(call.receive_count, call.receive_type)};
+                spans = {root ? sent_arrays() : Span{}, received(1), false};
                 break;
+            // A neighbour beyond the edge of a grid leaves its block as it is.
             case Collective::neighbor_allgather:
-            case Collective::neighbor_alltoall:
-            case Collective::neighbor_allgatherv: {
+                spans = {sent(1), received(neighbours_of(call.communicator).sources), true};
+                break;
+            case Collective::neighbor_allgatherv:
+                spans = {sent(1), received_arrays(), true};
+                break;
+            case Collective::neighbor_alltoall: {
                 const auto [sources, destinations] = neighbours_of(call.communicator);
-                const bool to_each = call.collective == Collective::neighbor_alltoall;
-                spans.read = {call.send, all(to_each ? destinations : 1, call.send_count, call.send_type)};
-                spans.written = call.collective == Collective::neighbor_allgatherv
-                                    ? receive_arrays()
-                                    : Span{call.receive, all(sources, call.receive_count, call.receive_type)};
-                // A neighbour beyond the edge of a grid leaves its block as it is.
-                spans.reads_written = true;
+                spans = {sent(destinations), received(sources), true};
                 break;
             }
         }
         if (in_place_send) {
             spans.read = {};
         }
-        if (in_place_receive) {
+        if (call.receive == MPI_IN_PLACE) {
             spans.written = {};
         }
         if (call.receive_type != MPI_DATATYPE_NULL && spans.written.bytes != 0 && has_gaps(call.receive_type)) {
@@ -458,18 +405,19 @@ class Staged final : public Communication {
         return {sources, destinations};
     }
 
+    /// What the call reads of the device's memory, and where the MPI finds it.
+    [[nodiscard]] std::array<ImageCopy, 2> inputs_of(const CallSpans& spans) const {
+        const auto copy = [&](const Span& span) {
+            void* const image = _images.image_of(span.data);
+            return ImageCopy{image, span.data, image != span.data ? span.bytes : 0};
+        };
+        return {copy(spans.read), spans.reads_written ? copy(spans.written) : ImageCopy{}};
+    }
+
     void fetch_inputs(const CallSpans& spans) {
         bool copied = false;
-        const auto queue_span = [&](const Span& span) {
-            void* const image = _images.image_of(span.data);
-            if (span.bytes != 0 && image != span.data) {
-                _images.queue(image, span.data, span.bytes);
-                copied = true;
-            }
-        };
-        queue_span(spans.read);
-        if (spans.reads_written) {
-            queue_span(spans.written);
+        for (const ImageCopy& input : inputs_of(spans)) {
+            copied = _images.queue(input) || copied;
         }
         if (copied) {
             _images.synchronize();

@@ -105,13 +105,6 @@ class StagedWindow final : public Window {
     }
 
   private:
-    /// Something that has been fetched into an image.
-    struct Result {
-        void* device;
-        const void* image;
-        std::size_t bytes;
-    };
-
     [[nodiscard]] static std::size_t bytes_of(const WindowCall& call) {
         int size = 0;
         check_mpi(library_functions().Type_size(call.type, &size), "MPI_Type_size");
@@ -134,8 +127,8 @@ class StagedWindow final : public Window {
         if (_owed.empty()) {
             return;
         }
-        for (const Result& result : _owed) {
-            _images.queue(result.device, result.image, result.bytes);
+        for (const ImageCopy& result : _owed) {
+            _images.queue(result);
         }
         _images.synchronize();
         _owed.clear();
@@ -146,7 +139,7 @@ class StagedWindow final : public Window {
     void* _memory;  ///< as the program has it
     const std::size_t _bytes;
     const OneSided _operation;
-    std::vector<Result> _owed;
+    std::vector<ImageCopy> _owed;  ///< what has been fetched into images
 };
 
 }  // namespace

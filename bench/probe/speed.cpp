@@ -1,15 +1,15 @@
 // How fast things are: copies between GPUs and to the host without MPI, and messages between the ranks.
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
-#include <fstream>
 
 #include "base/error.h"
-#include "mpi/mpi_functions.h"
+#include "engine/pattern.h"
+#include "engine/statistics.h"
+#include "mpi/clock.h"
+#include "mpi/mpi_communication.h"
 #include "probe/commands.h"
 #include "probe/record.h"
 #include "probe/trial.h"
@@ -17,33 +17,35 @@
 namespace awaken::probe {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using bench::Buffer;
 using bench::BufferKind;
 using bench::check_mpi;
+using bench::Direction;
 
 constexpr int kTag = 7;
 
-double seconds_since(const Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> samples) {
-    const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-    std::nth_element(samples.begin(), middle, samples.end());
-    return *middle;
+/// The median of so many times, seconds, after a warm-up, which maps, connects, and wakes the device up.
+double median_seconds(const int samples, const auto& work) {
+    work();
+    std::vector<double> seconds;
+    for (int i = 0; i < samples; ++i) {
+        seconds.push_back(bench::seconds_of(work));
+    }
+    return bench::summarize(seconds).median;
 }
 
 double gigabytes_per_second(const std::size_t bytes, const double seconds) {
     return static_cast<double>(bytes) / seconds / 1e9;
 }
 
-/// Bytes that differ from one rank to another, and from each place to the next.
+Buffer make_buffer(const Job& job, const BufferKind kind, const std::size_t bytes) {
+    return {*job.placement.gpu, job.placement.device, {kind, false}, bytes};
+}
+
+/// What the rank sends.
 std::vector<std::byte> pattern(const int rank, const std::size_t bytes) {
     std::vector<std::byte> text(bytes);
-    for (std::size_t i = 0; i < bytes; ++i) {
-        text[i] = static_cast<std::byte>((i * 31 + (i >> 8) * 17 + static_cast<std::size_t>(rank) * 101) & 0xFF);
-    }
+    bench::fill_pattern(text, bench::ElementType::char_, bench::stream_of(rank, rank), 0);
     return text;
 }
 
@@ -76,14 +78,7 @@ class Copies {
 
     /// GB/s, the median of `samples`.
     double bandwidth(void* const destination, const void* const source, const std::size_t bytes, const int samples) {
-        copy(destination, source, bytes);  // the first one maps, and wakes the device up
-        std::vector<double> rates;
-        for (int i = 0; i < samples; ++i) {
-            const auto start = Clock::now();
-            copy(destination, source, bytes);
-            rates.push_back(gigabytes_per_second(bytes, seconds_since(start)));
-        }
-        return median(rates);
+        return gigabytes_per_second(bytes, median_seconds(samples, [&] { copy(destination, source, bytes); }));
     }
 
   private:
@@ -107,7 +102,7 @@ void put(std::array<char, size>& to, const std::string& text) {
 
 Offer make_offer(const Job& job, const Buffer& buffer) {
     Offer offer;
-    gethostname(offer.host.data(), offer.host.size() - 1);
+    put(offer.host, bench::host_name());
     gpu::DeviceInfo info;
     if (job.placement.gpu->device_info(job.placement.device, info).ok()) {
         put(offer.pci_address, info.pci_bus_id);
@@ -123,9 +118,7 @@ Offer make_offer(const Job& job, const Buffer& buffer) {
 /// Reads the memory of the rank before by IPC, and measures that.
 Json read_by_ipc(const Job& job, const Offer& theirs, const int owner, const Arguments& arguments) {
     Json record = {{"record", "ipc"}, {"rank", job.rank}, {"owner", owner}, {"works", false}};
-    Offer mine;
-    gethostname(mine.host.data(), mine.host.size() - 1);
-    if (std::strcmp(mine.host.data(), theirs.host.data()) != 0) {
+    if (bench::host_name() != theirs.host.data()) {
         record["why_not"] = "the ranks are on different nodes";
         record["applies"] = false;
         return record;
@@ -146,7 +139,7 @@ Json read_by_ipc(const Job& job, const Offer& theirs, const int owner, const Arg
     }
     try {
         Copies copies(job.placement);
-        Buffer target(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes);
+        const Buffer target = make_buffer(job, BufferKind::device, arguments.bytes);
         const auto* const source = static_cast<const std::byte*>(mapping) + theirs.offset;
         record["copy_GBps"] = copies.bandwidth(target.data(), source, arguments.bytes, arguments.samples);
         const bool works = holds(target, pattern(owner, arguments.bytes));
@@ -165,8 +158,8 @@ Json host_path(const Job& job, const Arguments& arguments) {
     Json record = {{"record", "host_path"}, {"rank", job.rank}};
     try {
         Copies copies(job.placement);
-        const Buffer device(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes);
-        const Buffer host(*job.placement.gpu, job.placement.device, {BufferKind::pinned, false}, arguments.bytes);
+        const Buffer device = make_buffer(job, BufferKind::device, arguments.bytes);
+        const Buffer host = make_buffer(job, BufferKind::pinned, arguments.bytes);
         record["to_host_GBps"] = copies.bandwidth(host.data(), device.data(), arguments.bytes, arguments.samples);
         record["to_device_GBps"] = copies.bandwidth(device.data(), host.data(), arguments.bytes, arguments.samples);
     } catch (const Error& error) {
@@ -215,60 +208,47 @@ class Pair {
           _peer(peer),
           _bytes(arguments.bytes),
           _samples(arguments.samples),
-          _sent(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes),
-          _received(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes) {
+          _sent(make_buffer(job, BufferKind::device, arguments.bytes)),
+          _received(make_buffer(job, BufferKind::device, arguments.bytes)) {
         _sent.write(pattern(job.rank, arguments.bytes));
     }
 
     /// Seconds for one message, the receiver having told that it is complete.
     double one_way(const bool sends) {
-        return time([&] {
+        return median_seconds(_samples, [&] {
             if (sends) {
-                check_mpi(MPI_Send(_sent.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator), "MPI_Send");
-                check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, _peer, kTag, _job.communicator, MPI_STATUS_IGNORE),
-                          "MPI_Recv");
+                _mpi.run(message(Direction::send, _bytes));
+                _mpi.run(message(Direction::receive, 0));
             } else {
-                check_mpi(
-                    MPI_Recv(_received.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator, MPI_STATUS_IGNORE),
-                    "MPI_Recv");
+                _mpi.run(message(Direction::receive, _bytes));
                 _path = path_of_last_call();
-                check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, _peer, kTag, _job.communicator), "MPI_Send");
+                _mpi.run(message(Direction::send, 0));
             }
         });
     }
 
     /// Seconds for a message in each direction at once.
     double both_ways() {
-        return time([&] {
-            std::array<MPI_Request, 2> requests{};
-            check_mpi(MPI_Irecv(_received.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator, &requests[0]),
-                      "MPI_Irecv");
-            check_mpi(MPI_Isend(_sent.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator, &requests[1]),
-                      "MPI_Isend");
-            check_mpi(MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+        bench::Operations operations(2);
+        return median_seconds(_samples, [&] {
+            _mpi.start(operations, 0, message(Direction::receive, _bytes));
+            _mpi.start(operations, 1, message(Direction::send, _bytes));
+            _mpi.wait(operations, 0, 2);
         });
     }
 
     /// Seconds one way of a message of 8 bytes, by ping-pong.
     double small(const bool first) {
-        constexpr int kBytes = 8;
+        constexpr std::size_t kBytes = 8;
         constexpr int kTurns = 100;
-        const int bytes = static_cast<int>(std::min<std::size_t>(kBytes, _bytes));
-        return time([&] {
-                   for (int turn = 0; turn < kTurns; ++turn) {
-                       for (const bool sends : {first, !first}) {
-                           if (sends) {
-                               check_mpi(MPI_Send(_sent.data(), bytes, MPI_BYTE, _peer, kTag, _job.communicator),
-                                         "MPI_Send");
-                           } else {
-                               check_mpi(MPI_Recv(_received.data(), bytes, MPI_BYTE, _peer, kTag, _job.communicator,
-                                                  MPI_STATUS_IGNORE),
-                                         "MPI_Recv");
-                           }
-                       }
-                   }
-               }) /
-               (2 * kTurns);
+        const auto ping_pong = [&] {
+            for (int turn = 0; turn < kTurns; ++turn) {
+                for (const bool sends : {first, !first}) {
+                    _mpi.run(message(sends ? Direction::send : Direction::receive, std::min(kBytes, _bytes)));
+                }
+            }
+        };
+        return median_seconds(_samples, ping_pong) / (2 * kTurns);
     }
 
     void blank() { _received.fill(std::byte{0xEE}); }
@@ -276,20 +256,18 @@ class Pair {
     [[nodiscard]] const std::string& path() const noexcept { return _path; }
 
   private:
-    [[nodiscard]] int count() const noexcept { return static_cast<int>(_bytes); }
-
-    /// The median, after a warm-up.
-    double time(const auto& work) {
-        work();
-        std::vector<double> seconds;
-        for (int i = 0; i < _samples; ++i) {
-            const auto start = Clock::now();
-            work();
-            seconds.push_back(seconds_since(start));
-        }
-        return median(seconds);
+    [[nodiscard]] bench::MessageCall message(const Direction direction, const std::size_t bytes) const {
+        const Buffer& buffer = direction == Direction::send ? _sent : _received;
+        return {direction,
+                bytes != 0 ? buffer.data() : nullptr,
+                static_cast<bench::Count>(bytes),
+                MPI_BYTE,
+                _peer,
+                kTag,
+                _job.communicator};
     }
 
+    bench::MpiCommunication _mpi{bench::reached_functions()};
     const Job& _job;
     int _peer;
     std::size_t _bytes;
@@ -311,11 +289,12 @@ void measure_pair(const Job& job, const int from, const int to, const Arguments&
     const bool both_arrived = pair.arrived();
     const double small = pair.small(sends);
     int sender_has = both_arrived ? 1 : 0;
+    bench::MpiCommunication(bench::reached_functions())
+        .run({sends ? Direction::send : Direction::receive, &sender_has, 1, MPI_INT, sends ? to : from, kTag,
+              job.communicator});
     if (sends) {
-        check_mpi(MPI_Send(&sender_has, 1, MPI_INT, to, kTag, job.communicator), "MPI_Send");
         return;
     }
-    check_mpi(MPI_Recv(&sender_has, 1, MPI_INT, from, kTag, job.communicator, MPI_STATUS_IGNORE), "MPI_Recv");
     write_record({{"record", "pair"},
                   {"from", from},
                   {"to", to},
@@ -331,8 +310,7 @@ void measure_pair(const Job& job, const int from, const int to, const Arguments&
 /// Whether all ranks have a GPU; rank 0 says why the command is not carried out otherwise. Collective.
 bool all_have_gpus(const Job& job) {
     const int mine = job.no_gpu.empty() ? 1 : 0;
-    int all = 0;
-    check_mpi(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, job.communicator), "MPI_Allreduce");
+    const int all = bench::over_ranks(mine, MPI_MIN, job.communicator);
     if (all == 0 && job.rank == 0) {
         write_record({{"record", "no_gpu"}, {"why_not", mine != 0 ? "another rank has no GPU" : job.no_gpu}});
     }
@@ -352,7 +330,7 @@ void try_hardware(const Job& job, const Arguments& arguments) {
     if (all_have_gpus(job)) {
         const int before = (job.rank + job.ranks - 1) % job.ranks;
         const int next = (job.rank + 1) % job.ranks;
-        Buffer own(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes);
+        Buffer own = make_buffer(job, BufferKind::device, arguments.bytes);
         own.write(pattern(job.rank, arguments.bytes));
         const Offer mine = make_offer(job, own);
         Offer theirs;
