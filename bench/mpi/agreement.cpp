@@ -22,19 +22,19 @@ constexpr std::chrono::seconds kPatience{3};
 
 }  // namespace
 
-void agree(MPI_Comm communicator, const Error* const problem, const Peers peers) {
+void agree(MPI_Comm communicator, const std::optional<Error>& problem, const Peers peers) {
     int rank = 0;
     int ranks = 0;
     MPI_Comm_rank(communicator, &rank);
     MPI_Comm_size(communicator, &ranks);
-    const int mine = problem != nullptr ? rank : INT_MAX;
+    const int mine = problem ? rank : INT_MAX;
     int first = INT_MAX;
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallreduce(&mine, &first, 1, MPI_INT, MPI_MIN, communicator, &request), "MPI_Iallreduce");
     const auto deadline = Clock::now() + kPatience;
     for (int done = 0; done == 0;) {
         check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-        if (done == 0 && problem != nullptr && peers == Peers::may_wait && Clock::now() > deadline) {
+        if (done == 0 && problem && peers == Peers::may_wait && Clock::now() > deadline) {
             end_all(communicator, problem->what());
         }
         if (done == 0) {
@@ -44,13 +44,13 @@ void agree(MPI_Comm communicator, const Error* const problem, const Peers peers)
     if (first == INT_MAX) {
         return;
     }
-    const int affected = over_ranks(problem != nullptr ? 1 : 0, MPI_SUM, communicator);
-    const std::string cause = broadcast_text(problem != nullptr ? problem->cause() : "", first, communicator);
-    const std::string remedy = broadcast_text(problem != nullptr ? problem->remedy() : "", first, communicator);
+    const int affected = over_ranks(problem ? 1 : 0, MPI_SUM, communicator);
+    const std::string cause = broadcast_text(problem ? problem->cause() : "", first, communicator);
+    const std::string remedy = broadcast_text(problem ? problem->remedy() : "", first, communicator);
     throw AgreedError(affected == ranks ? cause : "rank " + std::to_string(first) + ": " + cause, remedy);
 }
 
-void agree_to_run(MPI_Comm communicator, const Error* const problem) {
+void agree_to_run(MPI_Comm communicator, const std::optional<Error>& problem) {
     try {
         agree(communicator, problem);
     } catch (const AgreedError& error) {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "engine/catalogue.h"
-#include "mpi/mpi_functions.h"
+#include "mpi/large_counts.h"
 
 namespace awaken::bench {
 namespace {
@@ -19,27 +19,6 @@ int to_int(std::size_t value, const char* what) {
                     "choose a larger stride or block, or smaller sizes (-m)");
     }
     return static_cast<int>(value);
-}
-
-/// `count` times `element`, which may be more than an int holds.
-MPI_Datatype make_contiguous(MPI_Datatype element, std::size_t count) {
-    constexpr std::size_t kPart = std::size_t{1} << 30;
-    MPI_Datatype type = MPI_DATATYPE_NULL;
-    if (count <= kPart) {
-        check_mpi(MPI_Type_contiguous(static_cast<int>(count), element, &type), "MPI_Type_contiguous");
-        return type;
-    }
-    MPI_Datatype part = make_contiguous(element, kPart);
-    MPI_Datatype pieces[2] = {make_contiguous(part, count / kPart), make_contiguous(element, count % kPart)};
-    int lengths[2] = {1, 1};
-    MPI_Aint lower = 0, extent = 0;
-    check_mpi(MPI_Type_get_extent(pieces[0], &lower, &extent), "MPI_Type_get_extent");
-    MPI_Aint displacements[2] = {0, extent};
-    check_mpi(MPI_Type_create_struct(2, lengths, displacements, pieces, &type), "MPI_Type_create_struct");
-    for (MPI_Datatype* const piece : {&part, &pieces[0], &pieces[1]}) {
-        check_mpi(MPI_Type_free(piece), "MPI_Type_free");
-    }
-    return type;
 }
 
 }  // namespace
@@ -86,7 +65,7 @@ MessageType::~MessageType() {
 }
 
 void MessageType::build_contiguous(MPI_Datatype element, std::size_t elements) {
-    _handle = make_contiguous(element, elements);
+    _handle = contiguous_type(reached_functions(), static_cast<Count>(elements), element);
     _span = _transmitted = _period = elements;
     _runs = {{0, elements}};
 }

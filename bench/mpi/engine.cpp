@@ -52,7 +52,7 @@ void together(MPI_Comm communicator, const Work& work, const Peers peers = Peers
     } catch (const std::bad_alloc&) {
         problem.emplace("not enough host memory", "use smaller sizes (-m) or fewer ranks on this node");
     }
-    agree(communicator, problem ? &*problem : nullptr, peers);
+    agree(communicator, problem, peers);
 }
 
 /// One line on a terminal's stderr that is rewritten and at last removed.
@@ -163,17 +163,22 @@ class Measurements {
 
     int run() {
         together(communicator(), [&] { _json.begin(); });
-        try {
-            measure_types();
-        } catch (const AgreedError&) {
-            finish();  // what was measured until then is not lost
-            throw;
-        }
-        finish();
+        do_and_tell([&] { measure_types(); }, [&] { finish(); });
         return _failed ? 1 : 0;
     }
 
   private:
+    /// Tells also after an error that all ranks know of: what was measured until then is not lost.
+    static void do_and_tell(const auto& work, const auto& tell) {
+        try {
+            work();
+        } catch (const AgreedError&) {
+            tell();
+            throw;
+        }
+        tell();
+    }
+
     void measure_types() {
         for (const ElementType type : types_to_measure(_options, _environment.test)) {
             if (_options.vary_window) {
@@ -334,13 +339,7 @@ class Measurements {
         benchmark->set_type(type);
         const HeaderFacts facts = header_facts(*benchmark, type);
         RunResult& result = begin_result(type, facts, entries);
-        try {
-            measure_sizes(*benchmark, facts, entries, result);
-        } catch (const AgreedError&) {
-            print_comparison(result);
-            throw;
-        }
-        print_comparison(result);
+        do_and_tell([&] { measure_sizes(*benchmark, facts, entries, result); }, [&] { print_comparison(result); });
         refuse_when_nothing_ran(entries);
     }
 
@@ -401,13 +400,7 @@ class Measurements {
     /// -V: every size with every window; one benchmark object each, because the window is part of its buffers.
     void run_varied_windows(const ElementType type) {
         std::vector<std::vector<Measurement>> rows;
-        try {
-            measure_varied_windows(type, rows);
-        } catch (const AgreedError&) {
-            print_rates(rows);
-            throw;
-        }
-        print_rates(rows);
+        do_and_tell([&] { measure_varied_windows(type, rows); }, [&] { print_rates(rows); });
     }
 
     void print_rates(const std::vector<std::vector<Measurement>>& rows) {

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,12 @@ class AgreedError : public Error {
 /// Whether the other ranks surely come to agree(), or may be waiting for a message of a rank that has a problem.
 enum class Peers : std::uint8_t { come, may_wait };
 
-/// Throws AgreedError on all ranks when any has a problem (null: none), with the text of the lowest rank that has one.
+/// Throws AgreedError on all ranks when any has a problem, with the text of the lowest rank that has one.
 /// With Peers::may_wait, a rank with a problem to which the others do not come within seconds ends all. Collective.
-void agree(MPI_Comm communicator, const Error* problem, Peers peers = Peers::come);
+void agree(MPI_Comm communicator, const std::optional<Error>& problem, Peers peers = Peers::come);
 
 /// As agree(), for what only leaves out a contender: throws Unavailable instead. Collective.
-void agree_to_run(MPI_Comm communicator, const Error* problem);
+void agree_to_run(MPI_Comm communicator, const std::optional<Error>& problem);
 
 /// Prints the message with the rank that has it, and ends all ranks with a non-zero status. For errors that the other
 /// ranks cannot know of, and would wait for for ever.

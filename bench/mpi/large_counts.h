@@ -39,26 +39,36 @@ void call_or_refuse(const char* const name, const Function function, const Argum
     return count <= INT_MAX;
 }
 
+/// `count` elements, which may be more than an int holds, as one element, which is to be committed and freed.
+[[nodiscard]] inline MPI_Datatype contiguous_type(const MpiFunctions& mpi, const Count count,
+                                                  const MPI_Datatype element) {
+    constexpr Count kChunk = Count{1} << 30;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    if (count <= kChunk) {
+        check_mpi(mpi.Type_contiguous(static_cast<int>(count), element, &type), "MPI_Type_contiguous");
+        return type;
+    }
+    MPI_Aint lower = 0;
+    MPI_Aint extent = 0;
+    check_mpi(mpi.Type_get_extent(element, &lower, &extent), "MPI_Type_get_extent");
+    MPI_Datatype chunk = contiguous_type(mpi, kChunk, element);
+    MPI_Datatype body = contiguous_type(mpi, count / kChunk, chunk);
+    const std::array<int, 2> lengths{1, static_cast<int>(count % kChunk)};
+    const std::array<MPI_Aint, 2> displacements{0, static_cast<MPI_Aint>(count / kChunk * kChunk) * extent};
+    const std::array<MPI_Datatype, 2> types{body, element};
+    check_mpi(mpi.Type_create_struct(2, lengths.data(), displacements.data(), types.data(), &type),
+              "MPI_Type_create_struct");
+    check_mpi(mpi.Type_free(&chunk), "MPI_Type_free");
+    check_mpi(mpi.Type_free(&body), "MPI_Type_free");
+    return type;
+}
+
 /// `count` elements of a type as one element, for MPIs whose counts are int.
 class LargeType {
   public:
-    LargeType(const MpiFunctions& mpi, const Count count, const MPI_Datatype element) : _mpi(mpi) {
-        constexpr Count kChunk = Count{1} << 30;
-        MPI_Aint lower = 0;
-        MPI_Aint extent = 0;
-        check_mpi(_mpi.Type_get_extent(element, &lower, &extent), "MPI_Type_get_extent");
-        MPI_Datatype chunk = MPI_DATATYPE_NULL;
-        MPI_Datatype body = MPI_DATATYPE_NULL;
-        check_mpi(_mpi.Type_contiguous(static_cast<int>(kChunk), element, &chunk), "MPI_Type_contiguous");
-        check_mpi(_mpi.Type_contiguous(static_cast<int>(count / kChunk), chunk, &body), "MPI_Type_contiguous");
-        const std::array<int, 2> lengths{1, static_cast<int>(count % kChunk)};
-        const std::array<MPI_Aint, 2> displacements{0, static_cast<MPI_Aint>(count / kChunk * kChunk) * extent};
-        const std::array<MPI_Datatype, 2> types{body, element};
-        check_mpi(_mpi.Type_create_struct(2, lengths.data(), displacements.data(), types.data(), &_type),
-                  "MPI_Type_create_struct");
+    LargeType(const MpiFunctions& mpi, const Count count, const MPI_Datatype element)
+        : _mpi(mpi), _type(contiguous_type(mpi, count, element)) {
         check_mpi(_mpi.Type_commit(&_type), "MPI_Type_commit");
-        _mpi.Type_free(&chunk);
-        _mpi.Type_free(&body);
     }
     /// Operations under way keep the type alive inside the MPI.
     ~LargeType() { _mpi.Type_free(&_type); }
@@ -69,7 +79,7 @@ class LargeType {
 
   private:
     const MpiFunctions& _mpi;
-    MPI_Datatype _type = MPI_DATATYPE_NULL;
+    MPI_Datatype _type;
 };
 
 }  // namespace awaken::bench

@@ -74,10 +74,25 @@ class MpiRuntime {
         }
 
         MPI_Comm open(const bool threads) {
+            MPI_Comm communicator = MPI_COMM_NULL;
             if constexpr (kDeclared<decltype(_mpi.Session_init)>) {
-                return open_here(threads);
+                MPI_Info info = MPI_INFO_NULL;
+                if (threads) {
+                    check_mpi(_mpi.Info_create(&info), "MPI_Info_create");
+                    check_mpi(_mpi.Info_set(info, "thread_level", "MPI_THREAD_MULTIPLE"), "MPI_Info_set");
+                }
+                check_mpi(_mpi.Session_init(info, MPI_ERRORS_RETURN, &_session), "MPI_Session_init");
+                if (info != MPI_INFO_NULL) {
+                    check_mpi(_mpi.Info_free(&info), "MPI_Info_free");
+                }
+                MPI_Group all = MPI_GROUP_NULL;
+                check_mpi(_mpi.Group_from_session_pset(_session, "mpi://WORLD", &all), "MPI_Group_from_session_pset");
+                check_mpi(
+                    _mpi.Comm_create_from_group(all, "awaken-bench", MPI_INFO_NULL, MPI_ERRORS_RETURN, &communicator),
+                    "MPI_Comm_create_from_group");
+                check_mpi(_mpi.Group_free(&all), "MPI_Group_free");
             }
-            return MPI_COMM_NULL;
+            return communicator;
         }
 
         /// What the session was granted, which may be less than was asked for. MPI_Query_thread does not tell: Open
@@ -98,25 +113,6 @@ class MpiRuntime {
         }
 
       private:
-        MPI_Comm open_here(const bool threads) {
-            MPI_Info info = MPI_INFO_NULL;
-            if (threads) {
-                check_mpi(_mpi.Info_create(&info), "MPI_Info_create");
-                check_mpi(_mpi.Info_set(info, "thread_level", "MPI_THREAD_MULTIPLE"), "MPI_Info_set");
-            }
-            check_mpi(_mpi.Session_init(info, MPI_ERRORS_RETURN, &_session), "MPI_Session_init");
-            if (info != MPI_INFO_NULL) {
-                check_mpi(_mpi.Info_free(&info), "MPI_Info_free");
-            }
-            MPI_Group all = MPI_GROUP_NULL;
-            MPI_Comm communicator = MPI_COMM_NULL;
-            check_mpi(_mpi.Group_from_session_pset(_session, "mpi://WORLD", &all), "MPI_Group_from_session_pset");
-            check_mpi(_mpi.Comm_create_from_group(all, "awaken-bench", MPI_INFO_NULL, MPI_ERRORS_RETURN, &communicator),
-                      "MPI_Comm_create_from_group");
-            check_mpi(_mpi.Group_free(&all), "MPI_Group_free");
-            return communicator;
-        }
-
         [[nodiscard]] int granted_level(const int asked) const {
             MPI_Info info = MPI_INFO_NULL;
             std::array<char, MPI_MAX_INFO_VAL + 1> level{};
@@ -245,18 +241,18 @@ int run(const int count, char** const words) {
     int status = kUsageError;
     try {
         try {
-            agree(mpi.communicator(), problem ? &*problem : nullptr);
+            agree(mpi.communicator(), problem);
             problem = attempt_all([&] {
                 check_ranks(*command_line.test, command_line.options, ranks);
                 if (no_gpu && rank_needs_gpu(command_line.options, *command_line.test, rank, ranks)) {
                     throw Error(*no_gpu);
                 }
             });
-            agree(mpi.communicator(), problem ? &*problem : nullptr);
+            agree(mpi.communicator(), problem);
             problem = attempt_all([&] { make_log_folder(command_line.options.validation_log, rank); });
-            agree(mpi.communicator(), problem ? &*problem : nullptr);
+            agree(mpi.communicator(), problem);
             problem = attempt_all([&] { verify_placement(placement, command_line.options, mpi.communicator()); });
-            agree(mpi.communicator(), problem ? &*problem : nullptr);
+            agree(mpi.communicator(), problem);
             print_notes(command_line.options, rank);
             status = kFailure;  // NOLINT(clang-analyzer-deadcode.DeadStores): read when run_all() throws
             status = run_all(command_line, placement, mpi, rank, ranks, {words, words + count});

@@ -22,7 +22,7 @@ class MpiWindow final : public Window {
   public:
     MpiWindow(const MpiFunctions& mpi, const WindowRequest& request) : _mpi(mpi), _base(request.base) {
         std::optional<Error> problem = attempt([&] { make(request); });
-        agree_to_run(request.communicator, problem ? &*problem : nullptr);
+        agree_to_run(request.communicator, problem);
         check_mpi(_mpi.Win_set_errhandler(_window, MPI_ERRORS_RETURN), "MPI_Win_set_errhandler");
         if (request.form == WindowForm::dynamic) {
             attach(request);
@@ -109,7 +109,7 @@ class MpiWindow final : public Window {
             _attached = true;
         });
         try {
-            agree_to_run(request.communicator, problem ? &*problem : nullptr);
+            agree_to_run(request.communicator, problem);
         } catch (const Unavailable&) {
             if (_attached) {
                 _mpi.Win_detach(_window, _base);

@@ -44,7 +44,7 @@ class IpcCopy final : public RawCopy {
             problem.emplace("no stream for raw copies: " + made.message(), "see that the GPU driver works");
         }
         try {
-            agree_to_run(environment.communicator, problem ? &*problem : nullptr);
+            agree_to_run(environment.communicator, problem);
         } catch (const Unavailable&) {
             static_cast<void>(_gpu.destroy_stream(_stream));
             throw;
@@ -66,13 +66,13 @@ class IpcCopy final : public RawCopy {
         close_all();
         Offer mine;
         std::optional<Error> problem = offer(offered, own, mine);
-        agree_to_run(communicator, problem ? &*problem : nullptr);
+        agree_to_run(communicator, problem);
         std::vector<Offer> offers(static_cast<std::size_t>(_ranks));
         check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, offers.data(), sizeof mine, MPI_BYTE, communicator),
                   "MPI_Allgather");
         problem = open(mine, offers);
         try {
-            agree_to_run(communicator, problem ? &*problem : nullptr);
+            agree_to_run(communicator, problem);
         } catch (const Unavailable&) {
             close_all();
             throw;

@@ -31,7 +31,7 @@ class StagedWindow final : public Window {
             problem.emplace("staged by hand, data get into and out of a target's GPU only when the target copies them",
                             "use -s fence or -s pscw, or leave staged out of --compare");
         }
-        agree_to_run(request.communicator, problem ? &*problem : nullptr);
+        agree_to_run(request.communicator, problem);
         WindowRequest of_image = request;
         of_image.base = image;
         _inner = open_mpi_window(mpi, of_image);

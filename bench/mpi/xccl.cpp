@@ -83,10 +83,10 @@ class Xccl final : public Communication {
           _ranks(environment.ranks) {
         refuse_threads(environment.test);
         std::optional<Error> problem = find_library();
-        agree_to_run(_mpi_communicator, problem ? &*problem : nullptr);
+        agree_to_run(_mpi_communicator, problem);
         try {
             problem = connect();
-            agree_to_run(_mpi_communicator, problem ? &*problem : nullptr);
+            agree_to_run(_mpi_communicator, problem);
         } catch (...) {
             disconnect();
             throw;
@@ -108,7 +108,7 @@ class Xccl final : public Communication {
                                 "use device buffers (-d cuda, -d rocm, or D D)");
             }
         }
-        agree_to_run(communicator, problem ? &*problem : nullptr);
+        agree_to_run(communicator, problem);
     }
 
     // ---- point-to-point: tags do not exist, messages between two ranks match in their order -------------------------
@@ -244,7 +244,7 @@ class Xccl final : public Communication {
             problem = failure(made);
         }
         // A rank that stays away would leave the others waiting for it inside the library.
-        agree_to_run(_mpi_communicator, problem ? &*problem : nullptr);
+        agree_to_run(_mpi_communicator, problem);
         return failure(_library->init_rank(_communicator, _ranks, identifier, _rank));
     }
 

@@ -1,6 +1,7 @@
 // The conformance matrix. A cell may crash, hang or fail, so each is announced before it is tried; whoever started the
 // job sees from the last announcement which cell ended it, and starts another job behind that cell.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <set>
@@ -20,17 +21,8 @@ using Clock = std::chrono::steady_clock;
 enum class Status : int { works, unavailable, wrong_data, error };
 
 const char* to_string(const Status status) {
-    switch (status) {
-        case Status::works:
-            return "works";
-        case Status::unavailable:
-            return "unavailable";
-        case Status::wrong_data:
-            return "wrong data";
-        case Status::error:
-            return "error";
-    }
-    return "error";
+    static constexpr std::array kNames = {"works", "unavailable", "wrong data", "error"};
+    return kNames[static_cast<std::size_t>(status)];
 }
 
 struct Cell {

@@ -12,9 +12,10 @@ namespace awaken::probe {
 
 /// One function. All ranks of a job call `check` alike.
 struct Function {
-    std::string name;                   ///< "MPI_Send"
-    const char* family;                 ///< "point-to-point", "collective", "neighbourhood", "one-sided", "packing"
-    std::function<void(const Trial&)> check;  ///< throws CallFailed or WrongData; empty when this MPI lacks the function
+    std::string name;    ///< "MPI_Send"
+    const char* family;  ///< "point-to-point", "collective", "neighbourhood", "one-sided", "packing"
+    /// Throws CallFailed or WrongData; empty when this MPI lacks the function.
+    std::function<void(const Trial&)> check;
 };
 
 /// In the order of the table. `large_counts`: also those whose counts are MPI_Count (MPI_Send_c). MPI-IO is not

@@ -6,10 +6,9 @@
 #include <mpi.h>
 
 #include <cstdint>
-#include <exception>
 #include <span>
+#include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/memory.h"
@@ -20,23 +19,15 @@ namespace awaken::probe {
 using Values = std::vector<std::int32_t>;
 
 /// The MPI answered with an error code; the text is the MPI's.
-class CallFailed : public std::exception {
+class CallFailed : public std::runtime_error {
   public:
-    explicit CallFailed(std::string text) : _text(std::move(text)) {}
-    [[nodiscard]] const char* what() const noexcept override { return _text.c_str(); }
-
-  private:
-    std::string _text;
+    using std::runtime_error::runtime_error;
 };
 
 /// The call succeeded, and a buffer does not hold what it must.
-class WrongData : public std::exception {
+class WrongData : public std::runtime_error {
   public:
-    explicit WrongData(std::string text) : _text(std::move(text)) {}
-    [[nodiscard]] const char* what() const noexcept override { return _text.c_str(); }
-
-  private:
-    std::string _text;
+    using std::runtime_error::runtime_error;
 };
 
 /// What a buffer holds where nothing was received; no value of numbers().

@@ -98,6 +98,18 @@ def test_xccl_says_what_the_library_lacks(
     assert not contenders["awaken"]["unavailable"]
 
 
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [("allgatherv_persistent", ()), ("alltoallw_persistent", ()), ("bcast", ("-D", "vect:4:2"))],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_staging_by_hand_keeps_all_that_a_collective_reads(
+    compare: Callable[..., dict[str, dict[str, Any]]], test: str, words: tuple[str, ...]
+) -> None:
+    """A persistent collective has two inputs where gaps must stay, and so has a broadcast of a type with gaps."""
+    assert_ran(compare(MACHINES[0], test, "--compare", "staged", *words)["staged"])
+
+
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine[1])
 def test_two_ranks_on_one_gpu_are_left_to_the_others(
     compare: Callable[..., dict[str, dict[str, Any]]], machine: Machine
