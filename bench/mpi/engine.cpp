@@ -218,8 +218,7 @@ class Measurements {
         return benchmark;
     }
 
-    // ---- contenders
-    // ---------------------------------------------------------------------------------------------------
+    // ---- contenders ------------------------------------------------------------------------------------------------
 
     [[nodiscard]] std::vector<Entry> make_entries() {
         std::vector<ContenderChoice> choices = _options.contenders;
@@ -298,8 +297,7 @@ class Measurements {
         }
     }
 
-    // ---- sizes
-    // --------------------------------------------------------------------------------------------------------
+    // ---- sizes -----------------------------------------------------------------------------------------------------
 
     RunResult& begin_result(const ElementType type, const HeaderFacts& facts, const std::vector<Entry>& entries) {
         RunResult result;
@@ -713,8 +711,7 @@ class Measurements {
         _self_tested = true;
     }
 
-    // ---- rounds
-    // -------------------------------------------------------------------------------------------------------
+    // ---- rounds ----------------------------------------------------------------------------------------------------
 
     void run_rounds(Benchmark& benchmark, std::vector<Entry>& entries, const Repetitions& repetitions,
                     const double seconds, const std::size_t size) {

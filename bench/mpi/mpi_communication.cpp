@@ -122,8 +122,7 @@ std::string MpiCommunication::description() const {
 
 void MpiCommunication::prepare(MPI_Comm /* communicator */, std::span<const Buffer* const> /* buffers */) {}
 
-// ---- point-to-point
-// ---------------------------------------------------------------------------------------------------
+// ---- point-to-point ------------------------------------------------------------------------------------------------
 
 /// `large_function`: that of MPI-4, which takes a large count. `last`: what follows the communicator.
 template <typename Function, typename LargeFunction, typename... Last>
@@ -188,8 +187,7 @@ void MpiCommunication::make_ready(Operations& operations, const std::size_t inde
     }
 }
 
-// ---- collectives
-// ------------------------------------------------------------------------------------------------------
+// ---- collectives ---------------------------------------------------------------------------------------------------
 
 template <typename Integer, typename Displacement, typename Arrays>
 void MpiCommunication::issue_as(const Form form, const CollectiveCall& call, const Arrays& arrays,
@@ -399,15 +397,13 @@ void MpiCommunication::initialize(Operations& operations, const std::size_t inde
     issue(Form::persistent, call, &operations.requests[index], &operations.states[index]);
 }
 
-// ---- windows
-// ----------------------------------------------------------------------------------------------------------
+// ---- windows -------------------------------------------------------------------------------------------------------
 
 std::unique_ptr<Window> MpiCommunication::open_window(const WindowRequest& request) {
     return open_mpi_window(_mpi, request);
 }
 
-// ---- completion
-// -------------------------------------------------------------------------------------------------------
+// ---- completion ----------------------------------------------------------------------------------------------------
 
 void MpiCommunication::restart(Operations& operations, const std::size_t first, const std::size_t count) {
     if (count == 1) {
@@ -443,8 +439,7 @@ bool MpiCommunication::test(Operations& operations, const std::size_t index) {
     return done != 0;
 }
 
-// ---- the two contenders
-// -----------------------------------------------------------------------------------------------
+// ---- the two contenders --------------------------------------------------------------------------------------------
 
 namespace {
 

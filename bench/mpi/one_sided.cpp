@@ -191,8 +191,7 @@ class OneSidedBenchmark final : public Benchmark {
         return in_turn ? Traffic::in_turn : Traffic::one_way;
     }
 
-    // ---- who and what
-    // -------------------------------------------------------------------------------------------------
+    // ---- who and what ----------------------------------------------------------------------------------------------
 
     [[nodiscard]] int rank() const noexcept { return _environment.rank; }
     [[nodiscard]] int peer() const noexcept { return 1 - _environment.rank; }
@@ -210,8 +209,7 @@ class OneSidedBenchmark final : public Benchmark {
     }
     [[nodiscard]] std::size_t offset() const noexcept { return _environment.options.unaligned ? size_of(_element) : 0; }
 
-    // ---- memory
-    // -------------------------------------------------------------------------------------------------------
+    // ---- memory ----------------------------------------------------------------------------------------------------
 
     [[nodiscard]] BufferChoice choice_of(const int of_rank) const {
         return buffers_of_rank(_environment.options, _environment.test, of_rank).send;
@@ -234,8 +232,7 @@ class OneSidedBenchmark final : public Benchmark {
                });
     }
 
-    // ---- windows
-    // ------------------------------------------------------------------------------------------------------
+    // ---- windows ---------------------------------------------------------------------------------------------------
 
     /// Opened at first use, and kept: making a window costs more than what is measured in it. Collective.
     Opened& window_of(Communication& with) {
@@ -303,8 +300,7 @@ class OneSidedBenchmark final : public Benchmark {
         return opened;
     }
 
-    // ---- epochs
-    // -------------------------------------------------------------------------------------------------------
+    // ---- epochs ----------------------------------------------------------------------------------------------------
 
     void issue(Opened& opened) {
         WindowCall call;
@@ -351,40 +347,32 @@ class OneSidedBenchmark final : public Benchmark {
 
     void iterate(Opened& opened) {
         Window& window = *opened.window;
+        const auto at_origin = [&](const auto& begin_epoch, const auto& end_epoch) {
+            if (rank() == 0) {
+                begin_epoch();
+                issue(opened);
+                end_epoch();
+            }
+        };
+        const auto nothing = [] {};  // begin() has locked
         switch (_synchronisation) {
             case Synchronisation::fence:
                 _traffic == Traffic::in_turn ? fence_in_turn(opened) : fence_together(opened);
-                return;
+                break;
             case Synchronisation::pscw:
                 post_and_start(opened);
-                return;
-            default:
                 break;
-        }
-        if (rank() != 0) {
-            return;
-        }
-        switch (_synchronisation) {
             case Synchronisation::lock:
-                window.lock(peer(), lock_kind());
-                issue(opened);
-                window.unlock(peer());
+                at_origin([&] { window.lock(peer(), lock_kind()); }, [&] { window.unlock(peer()); });
                 break;
             case Synchronisation::lock_all:
-                window.lock_all();
-                issue(opened);
-                window.unlock_all();
+                at_origin([&] { window.lock_all(); }, [&] { window.unlock_all(); });
                 break;
             case Synchronisation::flush:
-                issue(opened);
-                window.flush(peer());
+                at_origin(nothing, [&] { window.flush(peer()); });
                 break;
             case Synchronisation::flush_local:
-                issue(opened);
-                window.flush_local(peer());
-                break;
-            case Synchronisation::fence:
-            case Synchronisation::pscw:
+                at_origin(nothing, [&] { window.flush_local(peer()); });
                 break;
         }
     }
@@ -466,8 +454,7 @@ class OneSidedBenchmark final : public Benchmark {
         }
     }
 
-    // ---- the check
-    // ----------------------------------------------------------------------------------------------------
+    // ---- the check -------------------------------------------------------------------------------------------------
 
     /// A piece of what all messages of an epoch move.
     struct Piece {

@@ -236,8 +236,7 @@ class PointToPoint : public Benchmark {
     Batches _batches;
 };
 
-// ---- latency
-// ----------------------------------------------------------------------------------------------------------
+// ---- latency -------------------------------------------------------------------------------------------------------
 
 /// Ping-pong between the lower and the upper half of the ranks: latency, multi_lat, latency_mp.
 class Latency : public PointToPoint {
@@ -575,8 +574,7 @@ class ThreadedLatency final : public PointToPoint {
     const Parallelism _parallelism;
 };
 
-// ---- bandwidth
-// --------------------------------------------------------------------------------------------------------
+// ---- bandwidth -----------------------------------------------------------------------------------------------------
 
 /// One window of messages, and what answers it.
 class Bandwidth : public PointToPoint {

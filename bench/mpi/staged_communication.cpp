@@ -49,8 +49,7 @@ class Staged final : public Communication {
         _images.prepare(buffers);
     }
 
-    // ---- messages
-    // ----------------------------------------------------------------------------------------------------------
+    // ---- messages --------------------------------------------------------------------------------------------------
 
     void run(const MessageCall& call) override {
         const std::size_t bytes = span_of(call.count, call.type);
@@ -88,8 +87,7 @@ class Staged final : public Communication {
         _mpi.make_ready(operations, index, partitions);
     }
 
-    // ---- collectives
-    // --------------------------------------------------------------------------------------------------
+    // ---- collectives -----------------------------------------------------------------------------------------------
 
     void run(const CollectiveCall& call) override {
         const CallSpans spans = spans_of(call);
@@ -111,15 +109,13 @@ class Staged final : public Communication {
         start_inner(operations, index, call, spans_of(call), true);
     }
 
-    // ---- one-sided
-    // ----------------------------------------------------------------------------------------------------
+    // ---- one-sided -------------------------------------------------------------------------------------------------
 
     [[nodiscard]] std::unique_ptr<Window> open_window(const WindowRequest& request) override {
         return open_staged_window(library_functions(), _images, request);
     }
 
-    // ---- completion
-    // ---------------------------------------------------------------------------------------------------
+    // ---- completion ------------------------------------------------------------------------------------------------
 
     void restart(Operations& operations, const std::size_t first, const std::size_t count) override {
         bool copied = false;
@@ -198,8 +194,7 @@ class Staged final : public Communication {
         return call;
     }
 
-    // ---- operations under way
-    // -------------------------------------------------------------------------------------------
+    // ---- operations under way --------------------------------------------------------------------------------------
 
     [[nodiscard]] static PendingCopies* copies_of(Operations& operations, const std::size_t index) noexcept {
         return dynamic_cast<PendingCopies*>(operations.states[index].get());
@@ -258,8 +253,7 @@ class Staged final : public Communication {
         copies.due = !persistent;
     }
 
-    // ---- what a collective touches
-    // --------------------------------------------------------------------------------------
+    // ---- what a collective touches ---------------------------------------------------------------------------------
 
     [[nodiscard]] static Span array_span(const void* const data, const std::vector<Count>& counts,
                                          const std::vector<MPI_Aint>& displacements, MPI_Datatype type,

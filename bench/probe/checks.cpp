@@ -84,8 +84,7 @@ struct Shares {
     [[nodiscard]] int of(const int rank) const { return static_cast<int>(counts[std::size_t(rank)]); }
 };
 
-// ---- point-to-point
-// --------------------------------------------------------------------------------------------------
+// ---- point-to-point ------------------------------------------------------------------------------------------------
 
 /// Runs `sender` at rank 0 and `receiver` at rank 1, with either kind of memory on the other side.
 void between_two(const Trial& trial, const auto& sender, const auto& receiver) {
@@ -218,8 +217,7 @@ constexpr auto partitioned = []<typename F>(const Trial& trial, F /*function*/, 
     between_two(trial, sender, receiver);
 };
 
-// ---- collectives
-// -----------------------------------------------------------------------------------------------------
+// ---- collectives ---------------------------------------------------------------------------------------------------
 
 /// Calls `call(send buffer, receive buffer)`. `counts`: whether the receive buffer does at this rank.
 void send_and_receive(const Trial& trial, const Values& sent, const Values& expected, const auto& call,
@@ -434,8 +432,7 @@ constexpr auto typed_neighbor_alltoalls =
         call(sent, one.counts.data(), &displacement, &type, received, one.counts.data(), &displacement, &type);
     });
 
-// ---- packing
-// ---------------------------------------------------------------------------------------------------------
+// ---- packing -------------------------------------------------------------------------------------------------------
 
 /// What packed data are in, and what the functions take besides the arguments that they have in common.
 struct NativeData {
@@ -510,8 +507,7 @@ constexpr auto unpacks = []<typename Form>(const Trial& trial, const auto functi
     Trial::expect(output, values, "what was unpacked");
 };
 
-// ---- one-sided: rank 0 works on the window of rank 1
-// -----------------------------------------------------------------
+// ---- one-sided: rank 0 works on the window of rank 1 ---------------------------------------------------------------
 
 class Window {
   public:
@@ -609,8 +605,7 @@ constexpr auto swaps = [](const Trial& trial, const auto function, auto /*form*/
     });
 };
 
-// ---- the table
-// -------------------------------------------------------------------------------------------------------
+// ---- the table -----------------------------------------------------------------------------------------------------
 
 class Table {
   public:
