@@ -96,8 +96,7 @@ class Benchmark {
     virtual void sum_up(const Samples& samples, Measurement& measurement) = 0;
 };
 
-/// The benchmark for environment.test; families by file: point_to_point.cpp, one_sided.cpp, collective.cpp. (init and
-/// hello, which measure nothing after MPI_Init, are in startup.cpp.)
+/// The benchmark for environment.test; families by file: point_to_point.cpp, one_sided.cpp, collective.cpp.
 [[nodiscard]] std::unique_ptr<Benchmark> make_point_to_point(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Benchmark> make_one_sided(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Benchmark> make_collective(const Environment& environment);
