@@ -30,9 +30,17 @@ enum class BufferKind : std::uint8_t {
 struct BufferChoice {
     BufferKind kind = BufferKind::host;
     bool managed_on_device = false;  ///< MD: prefetched to the device before the measurement
+
+    [[nodiscard]] bool operator==(const BufferChoice&) const = default;
 };
 
+/// "H", "MD", ...
+[[nodiscard]] const char* letters_of(const BufferChoice& choice) noexcept;
+
 enum class Accelerator : std::uint8_t { none, cuda, rocm, managed, openacc };
+
+/// "none", "cuda", ...
+[[nodiscard]] const char* to_string(Accelerator accelerator) noexcept;
 
 /// MPI datatypes that a benchmark can use.
 enum class ElementType : std::uint8_t { char_, int_, float_, double_ };
