@@ -1202,7 +1202,7 @@ std::string help_text(const TestInfo* test) {
     }
     std::string text = std::string("Usage: awaken bench ") + test->name + " [options]" +
                        (takes_sides(*test) ? " [SRC DST]" : "") + "\n\n" +
-                       title_line(*test, {}, Accelerator::none).substr(2) + ": " + test->summary + ".\n";
+                       title_line(*test, {}, Accelerator::none).substr(2) + ": " + summary_of(*test) + ".\n";
     if (test->exact_ranks > 0) {
         text += "Runs on exactly " + std::to_string(test->exact_ranks) + " ranks.\n";
     } else if (test->minimum_ranks > 1) {

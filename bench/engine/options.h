@@ -91,17 +91,16 @@ enum class Synchronisation : std::uint8_t { lock, pscw, fence, flush, flush_loca
 /// Which contenders run, and how they differ. See docs/benchmarks.md.
 struct ContenderChoice {
     enum class Kind : std::uint8_t {
-        native,   ///< the MPI itself
-        awaken,   ///< the MPI through the layer
-        staged,   ///< copies by hand around the MPI's calls on pinned host memory
-        xccl,     ///< NCCL or RCCL
-        raw,      ///< the hardware: a copy between the buffers, no messages
-        external  ///< another launch command: other environment, other MPI; there, the MPI itself
+        native,  ///< the MPI itself
+        awaken,  ///< the MPI through the layer
+        staged,  ///< copies by hand around the MPI's calls on pinned host memory
+        xccl,    ///< NCCL or RCCL
+        raw      ///< the hardware: a copy between the buffers, no messages
     };
     Kind kind = Kind::native;
     std::string name;                      ///< what tables print
-    std::vector<std::string> environment;  ///< NAME=VALUE; makes an external one of any kind
-    std::vector<std::string> launcher;     ///< external only: the words before `awaken bench`; empty: this run's own
+    std::vector<std::string> environment;  ///< NAME=VALUE; gives it a launch of its own
+    std::vector<std::string> launcher;     ///< the words before `awaken bench`; empty: this run's own
 };
 
 /// "native", "awaken", ...
