@@ -38,49 +38,24 @@ constexpr int kMostMessages = 1 << 20;
 /// once.
 constexpr std::size_t kMostIterations = std::numeric_limits<int>::max();
 
-// Options of ours have no letter.
-enum OwnOption : int {
-    kOmbVersion = 256,
-    kNoCheck,
-    kAssumeGpuAware,
-    kStartLimit,
-    kSelfTest,
-    kJson,
-    kCompare,
-    kLauncher,
-    kMpiexec,
-    kRanks,
-    kListen,
-    kTurns,
-    kMode,
-    kPrecision,
-    kMaxTime,
-    kAdaptive,
-    kGpuMap,
-    kBuffers,
-    kUnaligned,
-    kPartitions,
-    kStepFactor,
-    kNoProgress,
-    kQuiet,
-    kNative,
-    kEmulate,
-    kList,
-};
+/// In the place of a letter, which only options of OMB have.
+constexpr char kOurs = '\0';
+/// Options of ours are numbers from here on to getopt_long.
+constexpr int kBehindLetters = 256;
 
 /// A command line being read.
 struct Parser {
     const TestInfo& test;
     CommandLine line;
-    std::set<int> given;  ///< codes of the options that occurred
+    std::set<std::string> given;  ///< the options that occurred: "-m", "--json"
 
     [[nodiscard]] Options& options() { return line.options; }
-    [[nodiscard]] bool has(int code) const { return given.count(code) != 0; }
+    [[nodiscard]] bool has(const std::string& option) const { return given.count(option) != 0; }
     void note(const std::string& text) { line.options.notes.push_back(text); }
 };
 
 struct Row {
-    int code;  ///< OMB's letter, or an OwnOption
+    char letter;  ///< of OMB, or kOurs
     const char* name;
     const char* placeholder;  ///< of the argument; empty: there is none
     const char* meaning;
@@ -89,7 +64,7 @@ struct Row {
     std::string standard = "";       ///< the value without this option, where the test does not decide it
     bool may_lack_argument = false;  ///< the argument is then attached: "-z[P,P,..]"
 
-    [[nodiscard]] bool of_omb() const noexcept { return code < kOmbVersion; }
+    [[nodiscard]] bool of_omb() const noexcept { return letter != kOurs; }
     /// Of getopt_long.
     [[nodiscard]] int argument() const noexcept {
         return may_lack_argument ? optional_argument : placeholder[0] != '\0' ? required_argument : no_argument;
@@ -98,7 +73,7 @@ struct Row {
 
 /// "-f" or "--json", for messages.
 std::string short_spelling(const Row& row) {
-    return row.of_omb() ? std::string("-") + static_cast<char>(row.code) : std::string("--") + row.name;
+    return row.of_omb() ? std::string("-") + row.letter : std::string("--") + row.name;
 }
 
 /// "-m, --message-size [MIN:]MAX", "-z[P,P,..], --tail-lat[=P,P,..]", "--json FILE".
@@ -489,19 +464,17 @@ void set_memory_limit(Parser& parser, const std::string& option, const std::stri
     }
 }
 
-void set_graph(Parser& parser, const std::string& option, const std::string& value) {
+void note_graph(Parser& parser, const std::string& option, const std::string& value) {
     for (const std::string& form : split(value, ',')) {
         if (!equals_ignoring_case(form, "tty") && !equals_ignoring_case(form, "png") &&
             !equals_ignoring_case(form, "pdf")) {
             throw Error(quoted(option, form) + " is not a form of graph", "use tty, png, pdf, or several with commas");
         }
     }
-    parser.options().graph = value;
     parser.note("-G is accepted without effect: no graph is drawn; --json FILE holds every sample to draw from");
 }
 
-void set_papi(Parser& parser, const std::string&, const std::string& value) {
-    parser.options().papi = value;
+void note_papi(Parser& parser, const std::string&, const std::string&) {
     parser.note("-P is accepted without effect: no hardware counters are read; run under a profiler such as perf");
 }
 
@@ -650,8 +623,8 @@ const std::vector<Row>& rows() {
          set_number<&Options::validation_warmup, 0, kMostValidationWarmup>, to_string(defaults.validation_warmup)},
         {'b', "buffer-num", "single|multiple", "one buffer, or one for each message of a window",
          set_choice<&Options::multiple_buffers, kBufferNumbers>, "single"},
-        {'G', "graph", "tty,png,pdf", "accepted without effect: --json holds every sample", set_graph},
-        {'P', "papi", "EVENTS:PATH", "accepted without effect: no hardware counters are read", set_papi},
+        {'G', "graph", "tty,png,pdf", "accepted without effect: --json holds every sample", note_graph},
+        {'P', "papi", "EVENTS:PATH", "accepted without effect: no hardware counters are read", note_papi},
         {'D', "ddt", "cont|vect:STRIDE:BLOCK|indx:FILE",
          "a derived datatype; elements of -T, and lines 'displacement, block length' of them in FILE; not with -c",
          set_derived_type},
@@ -670,67 +643,69 @@ const std::vector<Row>& rows() {
         {'w', "win-options", "create|allocate|dynamic", "window of one-sided tests",
          set_choice<&Options::window_form, kWindowForms>},
 
-        {kCompare, "compare", "LIST",
+        {kOurs, "compare", "LIST",
          "runs contenders in turns and compares them: native, awaken, staged, xccl, raw; each "
          "[LABEL=]KIND[+NAME=VALUE..], where NAME=VALUE is set in the environment of a launch of its own (commas and "
          "plus signs in it after \\)",
          set_contenders},
-        {kLauncher, "launcher", "[CONTENDER=]COMMAND",
+        {kOurs, "launcher", "[CONTENDER=]COMMAND",
          "comparisons: starts contenders with a launch command of their own, such as another MPI's mpiexec -n 2",
          add_launcher},
-        {kMpiexec, "mpiexec", "[CONTENDER=]COMMAND", "another name of --launcher", add_launcher},
-        {kRanks, "ranks", "N",
+        {kOurs, "mpiexec", "[CONTENDER=]COMMAND", "another name of --launcher", add_launcher},
+        {kOurs, "ranks", "N",
          "comparisons that start their ranks: how many (2); in the place of {ranks} of --launcher, or as -n N",
          set_number<&Options::launched_ranks, 1>},
-        {kListen, "listen", "ADDRESS",
+        {kOurs, "listen", "ADDRESS",
          "comparisons with launches on several nodes: the address of this one at which they ask for their turns",
          set_text<&Options::listen_address>, defaults.listen_address},
-        {kStartLimit, "start-limit", "SECONDS",
+        {kOurs, "start-limit", "SECONDS",
          "comparisons with launches: gives up one whose ranks have not started by then (120)",
          set_number<&Options::start_limit_s, 1>},
-        {kTurns, "turns", "ADDRESS", "given to launches of a comparison by the process that starts them",
+        {kOurs, "turns", "ADDRESS", "given to launches of a comparison by the process that starts them",
          set_text<&Options::turns>},
-        {kMode, "mode", "waited,queued",
+        {kOurs, "mode", "waited,queued",
          "comparisons: each call waited for, or calls started back to back and waited for together", set_modes,
          "waited"},
-        {kAdaptive, "adaptive", "", "iterations until --precision or --max-time is reached",
-         set_flag<&Options::adaptive>},
-        {kPrecision, "precision", "FRACTION",
+        {kOurs, "adaptive", "", "iterations until --precision or --max-time is reached", set_flag<&Options::adaptive>},
+        {kOurs, "precision", "FRACTION",
          "stops when the 95 % interval of the median is within this part of it; implies --adaptive", set_precision,
          "0.01"},
-        {kMaxTime, "max-time", "SECONDS", "most time a contender and size; implies --adaptive", set_max_time, "2"},
-        {kJson, "json", "FILE", "everything measured, with all samples; - for stdout instead of the table",
+        {kOurs, "max-time", "SECONDS", "most time a contender and size; implies --adaptive", set_max_time, "2"},
+        {kOurs, "json", "FILE", "everything measured, with all samples; - for stdout instead of the table",
          set_json_file},
-        {kOmbVersion, "omb-version", "7.5|7.0", "whose output is printed",
-         set_choice<&Options::omb_version, kOmbVersions>, defaults.omb_version},
-        {kBuffers, "buffers", "KIND,KIND,..", "kinds of buffers of ranks 0, 1, ..; repeated for the ranks after",
+        {kOurs, "omb-version", "7.5|7.0", "whose output is printed", set_choice<&Options::omb_version, kOmbVersions>,
+         defaults.omb_version},
+        {kOurs, "buffers", "KIND,KIND,..", "kinds of buffers of ranks 0, 1, ..; repeated for the ranks after",
          set_rank_buffers},
-        {kGpuMap, "gpu-map", "N,N,..",
-         "the GPU of each rank of a node, by its local rank; repeated for the ranks after", set_gpu_map},
-        {kUnaligned, "unaligned", "", "buffers begin one element behind their allocation",
-         set_flag<&Options::unaligned>},
-        {kPartitions, "partitions", "N",
+        {kOurs, "gpu-map", "N,N,..", "the GPU of each rank of a node, by its local rank; repeated for the ranks after",
+         set_gpu_map},
+        {kOurs, "unaligned", "", "buffers begin one element behind their allocation", set_flag<&Options::unaligned>},
+        {kOurs, "partitions", "N",
          "partitioned_latency: equal parts of a message; where N does not divide its elements, the most that do",
          set_number<&Options::partitions, 1>, to_string(defaults.partitions)},
-        {kStepFactor, "step-factor", "N", "from one size to the next",
-         set_number<&Options::step_factor, std::size_t{2}>, "2"},
-        {kNoCheck, "no-check", "", "leaves out the check of the data", set_flag<&Options::validate, false>},
-        {kSelfTest, "self-test", "", "damages data on purpose, which the check must find",
-         set_flag<&Options::self_test>},
-        {kAssumeGpuAware, "assume-gpu-aware", "",
+        {kOurs, "step-factor", "N", "from one size to the next", set_number<&Options::step_factor, std::size_t{2}>,
+         "2"},
+        {kOurs, "no-check", "", "leaves out the check of the data", set_flag<&Options::validate, false>},
+        {kOurs, "self-test", "", "damages data on purpose, which the check must find", set_flag<&Options::self_test>},
+        {kOurs, "assume-gpu-aware", "",
          "native takes device memory although it says that it does not, such as Open MPI over a UCX that knows GPUs",
          set_flag<&Options::assume_gpu_aware>},
-        {kNative, "native", "", "without the layer: the MPI as it is", set_flag<&Options::native>},
-        {kEmulate, "emulate", "KIND:N", "on N emulated GPUs: cuda:N, hip:N, or hip5:N as under ROCm 5", obeyed_before},
-        {kNoProgress, "no-progress", "", "no progress on a terminal's stderr", set_flag<&Options::progress, false>},
-        {kQuiet, "quiet", "", "no notes on stderr", set_flag<&Options::quiet_notes>},
-        {kList, "list", "", "lists the tests", nullptr},
+        {kOurs, "native", "", "without the layer: the MPI as it is", set_flag<&Options::native>},
+        {kOurs, "emulate", "KIND:N", "on N emulated GPUs: cuda:N, hip:N, or hip5:N as under ROCm 5", obeyed_before},
+        {kOurs, "no-progress", "", "no progress on a terminal's stderr", set_flag<&Options::progress, false>},
+        {kOurs, "quiet", "", "no notes on stderr", set_flag<&Options::quiet_notes>},
+        {kOurs, "list", "", "lists the tests", nullptr},
     };
     return table;
 }
 
+/// What stands for a row in getopt_long.
+int code_of(const Row& row) {
+    return row.of_omb() ? row.letter : kBehindLetters + static_cast<int>(&row - rows().data());
+}
+
 const Row& row_of(int code) {
-    return *std::find_if(rows().begin(), rows().end(), [&](const Row& row) { return row.code == code; });
+    return *std::find_if(rows().begin(), rows().end(), [&](const Row& row) { return code_of(row) == code; });
 }
 
 bool takes_sides(const TestInfo& test) {
@@ -739,28 +714,22 @@ bool takes_sides(const TestInfo& test) {
 
 bool takes(const TestInfo& test, const Row& row) {
     if (row.of_omb()) {
-        return std::strchr(test.options, row.code) != nullptr;
+        return std::strchr(test.options, row.letter) != nullptr;
     }
-    switch (row.code) {
-        case kNative:
-        case kEmulate:
-        case kQuiet:
-        case kNoProgress:
-        case kTurns:
-        case kOmbVersion:
-        case kJson:
-        case kList:
-            return true;
-        case kStepFactor:
-            return test.sized && !test.is_of_one_element();
-        case kUnaligned:
-            return test.sized;
-        case kBuffers:
-            return takes_sides(test);
-        default:
-            // What only says something of messages has no meaning for starting up.
-            return test.family != Family::startup;
+    const std::string_view name = row.name;
+    if (name == "step-factor") {
+        return test.sized && !test.is_of_one_element();
     }
+    if (name == "unaligned") {
+        return test.sized;
+    }
+    if (name == "buffers") {
+        return takes_sides(test);
+    }
+    // What only says something of messages has no meaning for starting up.
+    static const std::set<std::string_view> kForAll = {"native", "emulate",     "quiet", "no-progress",
+                                                       "turns",  "omb-version", "json",  "list"};
+    return test.family != Family::startup || kForAll.count(name) != 0;
 }
 
 std::string help_hint(const TestInfo& test) {
@@ -801,8 +770,9 @@ void note_options_without_effect(Parser& parser) {
     };
     for (const auto& [letters, without_effect, why] : reasons) {
         for (const char* letter = letters; without_effect && *letter != '\0'; ++letter) {
-            if (parser.has(*letter)) {
-                parser.note(std::string("-") + *letter + " is accepted without effect: " + why);
+            const std::string option{'-', *letter};
+            if (parser.has(option)) {
+                parser.note(option + " is accepted without effect: " + why);
             }
         }
     }
@@ -842,7 +812,7 @@ void check_combinations(Parser& parser) {
     const TestInfo& test = parser.test;
     Options& options = parser.options();
     const bool compares = !options.contenders.empty();
-    const bool limits = parser.has(kPrecision) || parser.has(kMaxTime);
+    const bool limits = parser.has("--precision") || parser.has("--max-time");
     const auto layered =
         std::find_if(options.contenders.begin(), options.contenders.end(), [](const ContenderChoice& contender) {
             return contender.kind == ContenderChoice::Kind::awaken && contender.environment.empty();
@@ -854,7 +824,7 @@ void check_combinations(Parser& parser) {
         std::string cause;
         const char* remedy;
     } rules[] = {
-        {parser.has('D') && parser.has('c'), "-c and -D exclude each other",
+        {parser.has("-D") && parser.has("-c"), "-c and -D exclude each other",
          "leave out one: OMB has no Validation column for derived datatypes"},
         {!options.validate && options.self_test, "--no-check contradicts --self-test", "leave out one"},
         {!options.validate && options.validation_column, "--no-check contradicts -c", "leave out one"},
@@ -862,15 +832,15 @@ void check_combinations(Parser& parser) {
          "compare at one window: -W N"},
         {!compares && !options.launchers.empty(), "--launcher is for comparisons", compare},
         {!compares && options.launched_ranks > 0, "--ranks is for comparisons", compare},
-        {parser.has(kPartitions) && test.family != Family::partitioned_latency,
+        {parser.has("--partitions") && test.family != Family::partitioned_latency,
          "--partitions is for partitioned_latency", "leave it out"},
-        {!compares && parser.has(kMode), "--mode is for comparisons", compare},
-        {parser.has(kAdaptive) && parser.has('i'), "-i fixes the iterations that --adaptive is to choose",
+        {!compares && parser.has("--mode"), "--mode is for comparisons", compare},
+        {parser.has("--adaptive") && parser.has("-i"), "-i fixes the iterations that --adaptive is to choose",
          "leave out one"},
         {options.native && needs_layer,
          "--native leaves out the layer that '" + (needs_layer ? layered->name : "") + "' is to run through",
          "leave out --native: comparisons run `native` without the layer all the same"},
-        {limits && parser.has('i'), "-i fixes the iterations that --precision and --max-time are to choose",
+        {limits && parser.has("-i"), "-i fixes the iterations that --precision and --max-time are to choose",
          "leave out one"},
     };
     for (const auto& [wrong, cause, remedy] : rules) {
@@ -879,7 +849,7 @@ void check_combinations(Parser& parser) {
         }
     }
     // A fixed number of iterations wins; precision and time alone say that they are to be chosen.
-    if (!parser.has('i')) {
+    if (!parser.has("-i")) {
         options.adaptive = options.adaptive || limits || compares;
     }
     if (test.one_sided == OneSided::compare_and_swap && !options.types.empty()) {
@@ -926,8 +896,8 @@ void set_sides(Parser& parser, const std::vector<std::string>& words) {
     }
     for (const std::string& word : words) {
         // getopt takes an argument that may be missing only where it is attached, and leaves another among the words.
-        const bool percentiles = parser.has('z') && word.find_first_not_of("0123456789,") == std::string::npos;
-        if (percentiles || (parser.has('c') && word.starts_with("log"))) {
+        const bool percentiles = parser.has("-z") && word.find_first_not_of("0123456789,") == std::string::npos;
+        if (percentiles || (parser.has("-c") && word.starts_with("log"))) {
             const std::string option = percentiles ? "-z" : "-c";
             throw Error("'" + word + "' stands apart from " + option, "attach it: " + option + word);
         }
@@ -970,7 +940,7 @@ std::string default_text(const Row& row, const TestInfo& test) {
     const auto small_and_large = [&](std::size_t small, std::size_t large) {
         return std::to_string(small) + (small == large ? "" : ", above 8192 bytes " + std::to_string(large));
     };
-    switch (row.code) {
+    switch (row.letter) {
         case 'm':
             return test.is_of_one_element() || !test.sized
                        ? ""
@@ -1002,7 +972,8 @@ std::string option_lines(const TestInfo* test, bool of_omb) {
     constexpr std::size_t kWidth = 100;
     std::string text;
     for (const Row& row : rows()) {
-        if (row.of_omb() != of_omb || (test != nullptr && (!takes(*test, row) || row.code == kList))) {
+        if (row.of_omb() != of_omb ||
+            (test != nullptr && (!takes(*test, row) || std::string_view(row.name) == "list"))) {
             continue;
         }
         std::string head = (of_omb ? "  " : "      ") + spelling(row);
@@ -1029,12 +1000,9 @@ constexpr const char* kSidesHelp =
 /// getopt takes the beginning of a name for the name; what `awaken` itself must know before it starts the benchmarks is
 /// looked for under its whole name only.
 void refuse_abbreviation(const Row& row, const std::string_view word) {
-    if (row.code != kNative && row.code != kEmulate) {
-        return;
-    }
-    if (word.substr(0, word.find('=')) != std::string("--") + row.name) {
-        throw Error(std::string(word) + " is short for --" + row.name + ", which must be written in full",
-                    std::string("write --") + row.name);
+    const std::string name = std::string("--") + row.name;
+    if ((name == "--native" || name == "--emulate") && word.substr(0, word.find('=')) != name) {
+        throw Error(std::string(word) + " is short for " + name + ", which must be written in full", "write " + name);
     }
 }
 
@@ -1045,13 +1013,13 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
     std::vector<option> long_options;
     for (const Row& row : rows()) {
         if (row.of_omb()) {
-            letters += static_cast<char>(row.code);
+            letters += row.letter;
             // -V has no argument; that its long form may have one is an accident of OMB's table.
-            if (row.code != 'V') {
+            if (row.letter != 'V') {
                 letters += std::string(static_cast<std::size_t>(row.argument()), ':');
             }
         }
-        long_options.push_back({row.name, row.argument(), nullptr, row.code});
+        long_options.push_back({row.name, row.argument(), nullptr, code_of(row)});
     }
     long_options.push_back({nullptr, 0, nullptr, 0});
 
@@ -1075,7 +1043,7 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
         const char* word = at < count ? arguments[static_cast<std::size_t>(at)] : "";
         if (code == '?') {
             // A letter that is known can only be refused as a long option's: one that takes no argument had one.
-            if (optopt > 0 && optopt < kOmbVersion && std::strncmp(word, "--", 2) != 0) {
+            if (optopt > 0 && optopt < kBehindLetters && std::strncmp(word, "--", 2) != 0) {
                 refuse_unknown_option(test, std::string("-") + static_cast<char>(optopt));
             }
             refuse_unknown_option(test, arguments[static_cast<std::size_t>(optind - 1)]);
@@ -1098,7 +1066,7 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
             parser.line.request = Request::version;
             continue;
         }
-        if (code == kList) {
+        if (std::string_view(row.name) == "list") {
             return {Request::list, nullptr, {}};
         }
         // The word just read, or the one before its argument.
@@ -1108,7 +1076,7 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
             refuse_without_argument(row, ": " + std::string(optarg) + " behind it is an option");
         }
         refuse_abbreviation(row, arguments[static_cast<std::size_t>(optind - (argument_apart ? 2 : 1))]);
-        parser.given.insert(code);
+        parser.given.insert(short_spelling(row));
         row.apply(parser, short_spelling(row), optarg == nullptr ? "" : optarg);
     }
     set_sides(parser, {arguments.begin() + optind, arguments.begin() + count});

@@ -136,8 +136,6 @@ struct Options {
     std::string validation_log;                      ///< -clog:DIR
     int validation_warmup = 5;                       ///< -u
     bool multiple_buffers = false;                   ///< -b multiple: one buffer per message of the window
-    std::string graph;                               ///< -G
-    std::string papi;                                ///< -P
     std::optional<DerivedType> derived_type;         ///< -D
     Neighborhood neighborhood;                       ///< -N
     std::vector<ElementType> types;                  ///< -T; empty: the benchmark's default
