@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string>
 #include <string_view>
 
@@ -20,32 +21,6 @@ constexpr const char* kConcurrent = "hvmixtcuGDPTIzd";
 constexpr const char* kCongestion = "hvmixWpRVbcuGDPTIzd";
 constexpr const char* kOneSidedLatency = "wshvmxicTGPIzd";
 constexpr const char* kOneSidedBandwidth = "wshvmxiWcTGPIzd";
-constexpr const char* kAtomic = "wshvmxicTGPIzd";
-constexpr const char* kBlocking = "hvfmixMacuGDPTIlzdr";
-constexpr const char* kBlockingRooted = "hvfmixMacuGDPTIlzdrk";
-constexpr const char* kBroadcast = "hvfmixMacuGDPTIlzdrk";
-constexpr const char* kReduction = "hvfmixMacuGPTIlzdr";
-constexpr const char* kReductionRooted = "hvfmixMacuGPTIlzdrk";
-constexpr const char* kBarrier = "hvfmixMacuGPTIlzdr";
-constexpr const char* kNeighborhood = "hvfmixMacuNGDPTIlzdr";
-constexpr const char* kNonblocking = "hvfmixMtacuGDPTIlzdr";
-constexpr const char* kNonblockingRooted = "hvfmixMtacuGDPTIlzdrk";
-constexpr const char* kNonblockingBroadcast = "hvfmixMtacuGDPTIlzdrk";
-constexpr const char* kNonblockingReduction = "hvfmixMtacuGPTIlzdr";
-constexpr const char* kNonblockingReductionRooted = "hvfmixMtacuGPTIlzdrk";
-constexpr const char* kNonblockingBarrier = "hvfmixMtacuGPTIlzdr";
-constexpr const char* kNonblockingNeighborhood = "hvfmixMtacuNGDPTIlzdr";
-constexpr const char* kInit = "hvI";
-constexpr const char* kHello = "hv";
-
-// What a test is beyond its family and collective; the columns of TestInfo that are mostly false.
-struct Traits {
-    bool persistent = false;
-    bool reduction = false;
-    bool rooted = false;
-    bool sized = true;
-    bool neighborhood = false;
-};
 
 constexpr TestInfo between_ranks(const char* name, const char* title, Family family, const char* options,
                                  int exact_ranks, const char* summary, bool persistent = false) {
@@ -54,40 +29,37 @@ constexpr TestInfo between_ranks(const char* name, const char* title, Family fam
 }
 
 constexpr TestInfo through_a_window(const char* name, const char* title, Family family, OneSided operation,
-                                    const char* options, const char* summary, bool reduction = false) {
-    return {name,  title, family, Collective::none, false,   reduction, false, true,
-            false, 2,     2,      options,          summary, operation};
+                                    const char* summary, bool reduction = false) {
+    return {name,    title,     family, Collective::none,
+            false,   reduction, false,  true,
+            false,   2,         2,      family == Family::one_sided_latency ? kOneSidedLatency : kOneSidedBandwidth,
+            summary, operation};
 }
 
-constexpr TestInfo among_all(const char* name, const char* title, Family family, Collective collective, Traits traits,
-                             const char* options, const char* summary) {
-    return {name,
-            title,
-            family,
-            collective,
-            traits.persistent,
-            traits.reduction,
-            traits.rooted,
-            traits.sized,
-            traits.neighborhood,
-            0,
-            2,
-            options,
-            summary};
+// Its own namespace, for the short names of collectives in it.
+namespace table {
+using enum Collective;
+
+constexpr TestInfo among_all(const char* name, const char* title, Family family, Collective collective) {
+    const bool reduction = collective == allreduce || collective == reduce || collective == reduce_scatter ||
+                           collective == reduce_scatter_block;
+    const bool rooted = collective == bcast || collective == reduce || collective == gather || collective == gatherv ||
+                        collective == scatter || collective == scatterv;
+    const bool sized = collective != barrier;
+    const bool neighborhood = collective >= neighbor_allgather;
+    const bool nonblocking = family == Family::nonblocking_collective;
+    const char* const options = neighborhood          ? nonblocking ? "hvfmixMtacuNGDPTIlzdr" : "hvfmixMacuNGDPTIlzdr"
+                                : reduction && rooted ? nonblocking ? "hvfmixMtacuGPTIlzdrk" : "hvfmixMacuGPTIlzdrk"
+                                : reduction || !sized ? nonblocking ? "hvfmixMtacuGPTIlzdr" : "hvfmixMacuGPTIlzdr"
+                                : rooted              ? nonblocking ? "hvfmixMtacuGDPTIlzdrk" : "hvfmixMacuGDPTIlzdrk"
+                                : nonblocking         ? "hvfmixMtacuGDPTIlzdr"
+                                                      : "hvfmixMacuGDPTIlzdr";
+    return {name,      title,   family, collective,   family == Family::persistent_collective,
+            reduction, rooted,  sized,  neighborhood, 0,
+            2,         options, nullptr};
 }
 
-constexpr Traits kPlain{};
-constexpr Traits kRoot{.rooted = true};
-constexpr Traits kReduces{.reduction = true};
-constexpr Traits kReducesToRoot{.reduction = true, .rooted = true};
-constexpr Traits kUnsized{.sized = false};
-constexpr Traits kNeighbors{.neighborhood = true};
-constexpr Traits kAgain{.persistent = true};
-constexpr Traits kAgainRoot{.persistent = true, .rooted = true};
-constexpr Traits kAgainReduces{.persistent = true, .reduction = true};
-constexpr Traits kAgainReducesToRoot{.persistent = true, .reduction = true, .rooted = true};
-constexpr Traits kAgainUnsized{.persistent = true, .sized = false};
-
+constexpr Family kBlocking = Family::collective;
 constexpr Family kNbc = Family::nonblocking_collective;
 constexpr Family kPersistent = Family::persistent_collective;
 
@@ -119,151 +91,96 @@ constexpr std::array kCatalogue{
                   "bandwidth from one rank to many"),
 
     // Titles in OMB's own capitals.
-    through_a_window("put_latency", "MPI_Put Latency Test", Family::one_sided_latency, OneSided::put, kOneSidedLatency,
+    through_a_window("put_latency", "MPI_Put Latency Test", Family::one_sided_latency, OneSided::put,
                      "time of MPI_Put and its synchronisation"),
-    through_a_window("put_bw", "MPI_Put Bandwidth Test", Family::one_sided_bandwidth, OneSided::put, kOneSidedBandwidth,
+    through_a_window("put_bw", "MPI_Put Bandwidth Test", Family::one_sided_bandwidth, OneSided::put,
                      "bandwidth of MPI_Put, many to a synchronisation"),
     through_a_window("put_bibw", "MPI_Put Bi-directional Bandwidth Test", Family::one_sided_bidirectional_bandwidth,
-                     OneSided::put, kOneSidedBandwidth, "bandwidth of MPI_Put both ways at once"),
-    through_a_window("get_latency", "MPI_Get latency Test", Family::one_sided_latency, OneSided::get, kOneSidedLatency,
+                     OneSided::put, "bandwidth of MPI_Put both ways at once"),
+    through_a_window("get_latency", "MPI_Get latency Test", Family::one_sided_latency, OneSided::get,
                      "time of MPI_Get and its synchronisation"),
-    through_a_window("get_bw", "MPI_Get Bandwidth Test", Family::one_sided_bandwidth, OneSided::get, kOneSidedBandwidth,
+    through_a_window("get_bw", "MPI_Get Bandwidth Test", Family::one_sided_bandwidth, OneSided::get,
                      "bandwidth of MPI_Get, many to a synchronisation"),
     through_a_window("acc_latency", "MPI_Accumulate latency Test", Family::one_sided_latency, OneSided::accumulate,
-                     kAtomic, "time of MPI_Accumulate (sum) and its synchronisation", true),
+                     "time of MPI_Accumulate (sum) and its synchronisation", true),
     // OMB gives this one no types and no column of -c.
     through_a_window("get_acc_latency", "MPI_Get_accumulate latency Test", Family::one_sided_latency,
-                     OneSided::get_accumulate, kOneSidedLatency,
-                     "time of MPI_Get_accumulate (sum) and its synchronisation"),
+                     OneSided::get_accumulate, "time of MPI_Get_accumulate (sum) and its synchronisation"),
     through_a_window("fop_latency", "MPI_Fetch_and_op latency Test", Family::one_sided_latency, OneSided::fetch_and_op,
-                     kAtomic, "time of MPI_Fetch_and_op (sum) and its synchronisation", true),
+                     "time of MPI_Fetch_and_op (sum) and its synchronisation", true),
     through_a_window("cas_latency", "MPI_Compare_and_swap latency Test", Family::one_sided_latency,
-                     OneSided::compare_and_swap, kAtomic, "time of MPI_Compare_and_swap and its synchronisation", true),
+                     OneSided::compare_and_swap, "time of MPI_Compare_and_swap and its synchronisation", true),
 
-    among_all("allgather", "Allgather Latency Test", Family::collective, Collective::allgather, kPlain, kBlocking,
-              "time of MPI_Allgather"),
-    among_all("allgatherv", "Allgatherv Latency Test", Family::collective, Collective::allgatherv, kPlain, kBlocking,
-              "time of MPI_Allgatherv"),
-    among_all("allreduce", "Allreduce Latency Test", Family::collective, Collective::allreduce, kReduces, kReduction,
-              "time of MPI_Allreduce (sum)"),
-    among_all("alltoall", "All-to-All Personalized Exchange Latency Test", Family::collective, Collective::alltoall,
-              kPlain, kBlocking, "time of MPI_Alltoall"),
-    among_all("alltoallv", "All-to-Allv Personalized Exchange Latency Test", Family::collective, Collective::alltoallv,
-              kPlain, kBlocking, "time of MPI_Alltoallv"),
-    among_all("alltoallw", "All-to-Allw Personalized Exchange Latency Test", Family::collective, Collective::alltoallw,
-              kPlain, kBlocking, "time of MPI_Alltoallw"),
-    among_all("barrier", "Barrier Latency Test", Family::collective, Collective::barrier, kUnsized, kBarrier,
-              "time of MPI_Barrier"),
-    among_all("bcast", "Broadcast Latency Test", Family::collective, Collective::bcast, kRoot, kBroadcast,
-              "time of MPI_Bcast"),
-    among_all("gather", "Gather Latency Test", Family::collective, Collective::gather, kRoot, kBlockingRooted,
-              "time of MPI_Gather"),
-    among_all("gatherv", "Gatherv Latency Test", Family::collective, Collective::gatherv, kRoot, kBlockingRooted,
-              "time of MPI_Gatherv"),
-    among_all("reduce", "Reduce Latency Test", Family::collective, Collective::reduce, kReducesToRoot, kReductionRooted,
-              "time of MPI_Reduce (sum)"),
-    among_all("reduce_scatter", "Reduce_scatter Latency Test", Family::collective, Collective::reduce_scatter, kReduces,
-              kReduction, "time of MPI_Reduce_scatter (sum)"),
-    among_all("reduce_scatter_block", "Reduce_scatter_block Latency Test", Family::collective,
-              Collective::reduce_scatter_block, kReduces, kReduction, "time of MPI_Reduce_scatter_block (sum)"),
-    among_all("scatter", "Scatter Latency Test", Family::collective, Collective::scatter, kRoot, kBlockingRooted,
-              "time of MPI_Scatter"),
-    among_all("scatterv", "Scatterv Latency Test", Family::collective, Collective::scatterv, kRoot, kBlockingRooted,
-              "time of MPI_Scatterv"),
+    among_all("allgather", "Allgather Latency Test", kBlocking, allgather),
+    among_all("allgatherv", "Allgatherv Latency Test", kBlocking, allgatherv),
+    among_all("allreduce", "Allreduce Latency Test", kBlocking, allreduce),
+    among_all("alltoall", "All-to-All Personalized Exchange Latency Test", kBlocking, alltoall),
+    among_all("alltoallv", "All-to-Allv Personalized Exchange Latency Test", kBlocking, alltoallv),
+    among_all("alltoallw", "All-to-Allw Personalized Exchange Latency Test", kBlocking, alltoallw),
+    among_all("barrier", "Barrier Latency Test", kBlocking, barrier),
+    among_all("bcast", "Broadcast Latency Test", kBlocking, bcast),
+    among_all("gather", "Gather Latency Test", kBlocking, gather),
+    among_all("gatherv", "Gatherv Latency Test", kBlocking, gatherv),
+    among_all("reduce", "Reduce Latency Test", kBlocking, reduce),
+    among_all("reduce_scatter", "Reduce_scatter Latency Test", kBlocking, reduce_scatter),
+    among_all("reduce_scatter_block", "Reduce_scatter_block Latency Test", kBlocking, reduce_scatter_block),
+    among_all("scatter", "Scatter Latency Test", kBlocking, scatter),
+    among_all("scatterv", "Scatterv Latency Test", kBlocking, scatterv),
 
-    among_all("iallgather", "Non-blocking Allgather Latency Test", kNbc, Collective::allgather, kPlain, kNonblocking,
-              "MPI_Iallgather: time, and overlap with computation"),
-    among_all("iallgatherv", "Non-blocking Allgatherv Latency Test", kNbc, Collective::allgatherv, kPlain, kNonblocking,
-              "MPI_Iallgatherv: time, and overlap with computation"),
-    among_all("iallreduce", "Non-blocking Allreduce Latency Test", kNbc, Collective::allreduce, kReduces,
-              kNonblockingReduction, "MPI_Iallreduce (sum): time, and overlap with computation"),
-    among_all("ialltoall", "Non-blocking All-to-All Latency Test", kNbc, Collective::alltoall, kPlain, kNonblocking,
-              "MPI_Ialltoall: time, and overlap with computation"),
-    among_all("ialltoallv", "Non-blocking All-to-Allv Personalized Exchange Latency Test", kNbc, Collective::alltoallv,
-              kPlain, kNonblocking, "MPI_Ialltoallv: time, and overlap with computation"),
-    among_all("ialltoallw", "Non-blocking All-to-Allw Personalized Exchange Latency Test", kNbc, Collective::alltoallw,
-              kPlain, kNonblocking, "MPI_Ialltoallw: time, and overlap with computation"),
-    among_all("ibarrier", "Non-blocking Barrier Latency Test", kNbc, Collective::barrier, kUnsized, kNonblockingBarrier,
-              "MPI_Ibarrier: time, and overlap with computation"),
-    among_all("ibcast", "Non-Blocking Broadcast Latency Test", kNbc, Collective::bcast, kRoot, kNonblockingBroadcast,
-              "MPI_Ibcast: time, and overlap with computation"),
-    among_all("igather", "Non-blocking Gather Latency Test", kNbc, Collective::gather, kRoot, kNonblockingRooted,
-              "MPI_Igather: time, and overlap with computation"),
-    among_all("igatherv", "Non-blocking Gatherv Latency Test", kNbc, Collective::gatherv, kRoot, kNonblockingRooted,
-              "MPI_Igatherv: time, and overlap with computation"),
-    among_all("ireduce", "Non-blocking Reduce Latency Test", kNbc, Collective::reduce, kReducesToRoot,
-              kNonblockingReductionRooted, "MPI_Ireduce (sum): time, and overlap with computation"),
-    among_all("ireduce_scatter", "Non-blocking Reduce_scatter Latency Test", kNbc, Collective::reduce_scatter, kReduces,
-              kNonblockingReduction, "MPI_Ireduce_scatter (sum): time, and overlap with computation"),
-    among_all("ireduce_scatter_block", "Non-blocking Reduce_scatter_block Latency Test", kNbc,
-              Collective::reduce_scatter_block, kReduces, kNonblockingReduction,
-              "MPI_Ireduce_scatter_block (sum): time, and overlap with computation"),
-    among_all("iscatter", "Non-blocking Scatter Latency Test", kNbc, Collective::scatter, kRoot, kNonblockingRooted,
-              "MPI_Iscatter: time, and overlap with computation"),
-    among_all("iscatterv", "Non-blocking Scatterv Latency Test", kNbc, Collective::scatterv, kRoot, kNonblockingRooted,
-              "MPI_Iscatterv: time, and overlap with computation"),
+    among_all("iallgather", "Non-blocking Allgather Latency Test", kNbc, allgather),
+    among_all("iallgatherv", "Non-blocking Allgatherv Latency Test", kNbc, allgatherv),
+    among_all("iallreduce", "Non-blocking Allreduce Latency Test", kNbc, allreduce),
+    among_all("ialltoall", "Non-blocking All-to-All Latency Test", kNbc, alltoall),
+    among_all("ialltoallv", "Non-blocking All-to-Allv Personalized Exchange Latency Test", kNbc, alltoallv),
+    among_all("ialltoallw", "Non-blocking All-to-Allw Personalized Exchange Latency Test", kNbc, alltoallw),
+    among_all("ibarrier", "Non-blocking Barrier Latency Test", kNbc, barrier),
+    among_all("ibcast", "Non-Blocking Broadcast Latency Test", kNbc, bcast),
+    among_all("igather", "Non-blocking Gather Latency Test", kNbc, gather),
+    among_all("igatherv", "Non-blocking Gatherv Latency Test", kNbc, gatherv),
+    among_all("ireduce", "Non-blocking Reduce Latency Test", kNbc, reduce),
+    among_all("ireduce_scatter", "Non-blocking Reduce_scatter Latency Test", kNbc, reduce_scatter),
+    among_all("ireduce_scatter_block", "Non-blocking Reduce_scatter_block Latency Test", kNbc, reduce_scatter_block),
+    among_all("iscatter", "Non-blocking Scatter Latency Test", kNbc, scatter),
+    among_all("iscatterv", "Non-blocking Scatterv Latency Test", kNbc, scatterv),
 
-    among_all("allgather_persistent", "Allgather Persistent Latency Test", kPersistent, Collective::allgather, kAgain,
-              kBlocking, "time of a started MPI_Allgather_init"),
-    among_all("allgatherv_persistent", "Allgatherv Persistent Latency Test", kPersistent, Collective::allgatherv,
-              kAgain, kBlocking, "time of a started MPI_Allgatherv_init"),
-    among_all("allreduce_persistent", "Allreduce Persistent Latency Test", kPersistent, Collective::allreduce,
-              kAgainReduces, kReduction, "time of a started MPI_Allreduce_init (sum)"),
-    among_all("alltoall_persistent", "All-to-All Personalized Exchange Persistent Latency Test", kPersistent,
-              Collective::alltoall, kAgain, kBlocking, "time of a started MPI_Alltoall_init"),
+    among_all("allgather_persistent", "Allgather Persistent Latency Test", kPersistent, allgather),
+    among_all("allgatherv_persistent", "Allgatherv Persistent Latency Test", kPersistent, allgatherv),
+    among_all("allreduce_persistent", "Allreduce Persistent Latency Test", kPersistent, allreduce),
+    among_all("alltoall_persistent", "All-to-All Personalized Exchange Persistent Latency Test", kPersistent, alltoall),
     among_all("alltoallv_persistent", "All-to-Allv Personalized Exchange Persistent Latency Test", kPersistent,
-              Collective::alltoallv, kAgain, kBlocking, "time of a started MPI_Alltoallv_init"),
+              alltoallv),
     among_all("alltoallw_persistent", "All-to-Allw Personalized Exchange Persistent Latency Test", kPersistent,
-              Collective::alltoallw, kAgain, kBlocking, "time of a started MPI_Alltoallw_init"),
-    among_all("barrier_persistent", "Barrier Persistent Latency Test", kPersistent, Collective::barrier, kAgainUnsized,
-              kBarrier, "time of a started MPI_Barrier_init"),
-    among_all("bcast_persistent", "Broadcast Persistent Latency Test", kPersistent, Collective::bcast, kAgainRoot,
-              kBroadcast, "time of a started MPI_Bcast_init"),
-    among_all("gather_persistent", "Gather Persistent Latency Test", kPersistent, Collective::gather, kAgainRoot,
-              kBlockingRooted, "time of a started MPI_Gather_init"),
-    among_all("gatherv_persistent", "Gatherv Persistent Latency Test", kPersistent, Collective::gatherv, kAgainRoot,
-              kBlockingRooted, "time of a started MPI_Gatherv_init"),
-    among_all("reduce_persistent", "Reduce Persistent Latency Test", kPersistent, Collective::reduce,
-              kAgainReducesToRoot, kReductionRooted, "time of a started MPI_Reduce_init (sum)"),
-    among_all("reduce_scatter_persistent", "Reduce_scatter Persistent Latency Test", kPersistent,
-              Collective::reduce_scatter, kAgainReduces, kReduction, "time of a started MPI_Reduce_scatter_init (sum)"),
-    among_all("scatter_persistent", "Scatter Persistent Latency Test", kPersistent, Collective::scatter, kAgainRoot,
-              kBlockingRooted, "time of a started MPI_Scatter_init"),
-    among_all("scatterv_persistent", "Scatterv Persistent Latency Test", kPersistent, Collective::scatterv, kAgainRoot,
-              kBlockingRooted, "time of a started MPI_Scatterv_init"),
+              alltoallw),
+    among_all("barrier_persistent", "Barrier Persistent Latency Test", kPersistent, barrier),
+    among_all("bcast_persistent", "Broadcast Persistent Latency Test", kPersistent, bcast),
+    among_all("gather_persistent", "Gather Persistent Latency Test", kPersistent, gather),
+    among_all("gatherv_persistent", "Gatherv Persistent Latency Test", kPersistent, gatherv),
+    among_all("reduce_persistent", "Reduce Persistent Latency Test", kPersistent, reduce),
+    among_all("reduce_scatter_persistent", "Reduce_scatter Persistent Latency Test", kPersistent, reduce_scatter),
+    among_all("scatter_persistent", "Scatter Persistent Latency Test", kPersistent, scatter),
+    among_all("scatterv_persistent", "Scatterv Persistent Latency Test", kPersistent, scatterv),
 
-    among_all("neighbor_allgather", "Neighborhood Allgather Latency Test", Family::collective,
-              Collective::neighbor_allgather, kNeighbors, kNeighborhood, "time of MPI_Neighbor_allgather"),
-    among_all("neighbor_allgatherv", "Neighborhood Allgatherv Latency Test", Family::collective,
-              Collective::neighbor_allgatherv, kNeighbors, kNeighborhood, "time of MPI_Neighbor_allgatherv"),
-    among_all("neighbor_alltoall", "Neighborhood Alltoall Latency Test", Family::collective,
-              Collective::neighbor_alltoall, kNeighbors, kNeighborhood, "time of MPI_Neighbor_alltoall"),
-    among_all("neighbor_alltoallv", "Neighborhood All-to-Allv Latency Test", Family::collective,
-              Collective::neighbor_alltoallv, kNeighbors, kNeighborhood, "time of MPI_Neighbor_alltoallv"),
+    among_all("neighbor_allgather", "Neighborhood Allgather Latency Test", kBlocking, neighbor_allgather),
+    among_all("neighbor_allgatherv", "Neighborhood Allgatherv Latency Test", kBlocking, neighbor_allgatherv),
+    among_all("neighbor_alltoall", "Neighborhood Alltoall Latency Test", kBlocking, neighbor_alltoall),
+    among_all("neighbor_alltoallv", "Neighborhood All-to-Allv Latency Test", kBlocking, neighbor_alltoallv),
     // OMB's title of this one does not say that it is a neighbourhood's; output stays as readers know it.
-    among_all("neighbor_alltoallw", "All-to-Allw Personalized Exchange Latency Test", Family::collective,
-              Collective::neighbor_alltoallw, kNeighbors, kNeighborhood, "time of MPI_Neighbor_alltoallw"),
-    among_all("ineighbor_allgather", "Non-blocking Neighborhood Allgather Latency Test", kNbc,
-              Collective::neighbor_allgather, kNeighbors, kNonblockingNeighborhood,
-              "MPI_Ineighbor_allgather: time, and overlap with computation"),
-    among_all("ineighbor_allgatherv", "Non-blocking Neighborhood Allgatherv Latency Test", kNbc,
-              Collective::neighbor_allgatherv, kNeighbors, kNonblockingNeighborhood,
-              "MPI_Ineighbor_allgatherv: time, and overlap with computation"),
-    among_all("ineighbor_alltoall", "Non-blocking Neighborhood Alltoall Latency Test", kNbc,
-              Collective::neighbor_alltoall, kNeighbors, kNonblockingNeighborhood,
-              "MPI_Ineighbor_alltoall: time, and overlap with computation"),
-    among_all("ineighbor_alltoallv", "Non-blocking Neighborhood Alltoallv Latency Test", kNbc,
-              Collective::neighbor_alltoallv, kNeighbors, kNonblockingNeighborhood,
-              "MPI_Ineighbor_alltoallv: time, and overlap with computation"),
-    among_all("ineighbor_alltoallw", "Non-blocking Neighborhood Alltoallw Latency Test", kNbc,
-              Collective::neighbor_alltoallw, kNeighbors, kNonblockingNeighborhood,
-              "MPI_Ineighbor_alltoallw: time, and overlap with computation"),
+    among_all("neighbor_alltoallw", "All-to-Allw Personalized Exchange Latency Test", kBlocking, neighbor_alltoallw),
+    among_all("ineighbor_allgather", "Non-blocking Neighborhood Allgather Latency Test", kNbc, neighbor_allgather),
+    among_all("ineighbor_allgatherv", "Non-blocking Neighborhood Allgatherv Latency Test", kNbc, neighbor_allgatherv),
+    among_all("ineighbor_alltoall", "Non-blocking Neighborhood Alltoall Latency Test", kNbc, neighbor_alltoall),
+    among_all("ineighbor_alltoallv", "Non-blocking Neighborhood Alltoallv Latency Test", kNbc, neighbor_alltoallv),
+    among_all("ineighbor_alltoallw", "Non-blocking Neighborhood Alltoallw Latency Test", kNbc, neighbor_alltoallw),
 
-    TestInfo{"init", "Init Test", Family::startup, Collective::none, false, false, false, false, false, 0, 1, kInit,
+    TestInfo{"init", "Init Test", Family::startup, Collective::none, false, false, false, false, false, 0, 1, "hvI",
              "time of MPI_Init"},
     TestInfo{"hello", "Hello World Test", Family::startup, Collective::none, false, false, false, false, false, 0, 1,
-             kHello, "starts, says how many ranks there are, and ends"},
+             "hv", "starts, says how many ranks there are, and ends"},
 };
+
+}  // namespace table
+
+using table::kCatalogue;
 
 constexpr std::string_view kPrefix = "osu_";
 
@@ -297,6 +214,22 @@ std::string nearest_test(std::string_view name) {
         }
     }
     return nearest;
+}
+
+std::string summary_of(const TestInfo& test) {
+    if (test.summary != nullptr) {
+        return test.summary;
+    }
+    constexpr std::string_view kEnd = "_persistent";
+    std::string function = std::string("MPI_") + test.name;
+    function[4] = static_cast<char>(std::toupper(function[4]));
+    if (test.persistent) {
+        function.replace(function.size() - kEnd.size(), kEnd.size(), "_init");
+    }
+    function += test.reduction ? " (sum)" : "";
+    return test.persistent                                 ? "time of a started " + function
+           : test.family == Family::nonblocking_collective ? function + ": time, and overlap with computation"
+                                                           : "time of " + function;
 }
 
 Defaults defaults_of(const TestInfo& test) noexcept {

@@ -72,7 +72,7 @@ struct TestInfo {
     int exact_ranks;        ///< 2 for latency, bw, bibw; 0 when any number >= minimum_ranks
     int minimum_ranks;
     const char* options;  ///< letters of the OMB options that this family takes
-    const char* summary;  ///< one line for --list
+    const char* summary;  ///< what summary_of() says; null for collectives, whose name says it
     OneSided one_sided = OneSided::none;
 
     [[nodiscard]] bool is_collective() const noexcept { return collective != Collective::none; }
@@ -90,6 +90,9 @@ struct TestInfo {
 
 /// The existing name that `name` was probably meant to be; empty when none is near.
 [[nodiscard]] std::string nearest_test(std::string_view name);
+
+/// One line for --list: "time of MPI_Allreduce (sum)".
+[[nodiscard]] std::string summary_of(const TestInfo& test);
 
 struct Defaults {
     std::size_t minimum_size;

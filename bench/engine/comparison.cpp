@@ -1,7 +1,5 @@
 // The table of a comparison. Three blocks, each with a line a size and a column a contender: times, ratios, bandwidths.
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <set>
@@ -12,13 +10,6 @@
 
 namespace awaken::bench {
 namespace {
-
-template <typename... Values>
-std::string formatted(const char* format, Values... values) {
-    std::array<char, 128> text{};
-    std::snprintf(text.data(), text.size(), format, values...);
-    return text.data();
-}
 
 /// Four to five digits, which is what a 1 % interval leaves meaningful.
 std::string digits(double value) {

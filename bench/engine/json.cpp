@@ -1,7 +1,11 @@
-// Runs as JSON, schema "awaken-bench" version 1 (docs/benchmarks.md), and back. Units are part of the names.
+// Runs as JSON, schema "awaken-bench" version 1 (docs/benchmarks.md), and back. Units are part of the names. What is
+// written and read is the same, so that lists of names and members do both.
 #include <nlohmann/json.hpp>
 
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,200 +22,179 @@ constexpr const char* kSchema = "awaken-bench";
 constexpr int kVersion = 1;
 constexpr const char* kRemedy = "give a file that `awaken bench --json` of this version has written";
 
-// ---- writing
-// -----------------------------------------------------------------------------------------------------------
+template <typename Struct, typename Member>
+struct Entry {
+    const char* name;
+    Member Struct::* member;
+};
+
+/// The entries of the object that stands for a struct, in their order.
+template <typename Struct>
+constexpr std::tuple<> kEntries{};
+template <>
+constexpr std::tuple kEntries<Summary>{
+    Entry{"count", &Summary::count},        Entry{"mean_us", &Summary::mean},
+    Entry{"minimum_us", &Summary::minimum}, Entry{"maximum_us", &Summary::maximum},
+    Entry{"median_us", &Summary::median},   Entry{"median_95_us", &Summary::median_95},
+    Entry{"p50_us", &Summary::p50},         Entry{"p90_us", &Summary::p90},
+    Entry{"p99_us", &Summary::p99}};
+template <>
+constexpr std::tuple kEntries<OverlapTimes>{Entry{"overall_us", &OverlapTimes::overall},
+                                            Entry{"compute_us", &OverlapTimes::compute},
+                                            Entry{"initiate_us", &OverlapTimes::initiate},
+                                            Entry{"test_us", &OverlapTimes::test},
+                                            Entry{"wait_us", &OverlapTimes::wait},
+                                            Entry{"pure_us", &OverlapTimes::pure},
+                                            Entry{"pure_minimum_us", &OverlapTimes::pure_minimum},
+                                            Entry{"pure_maximum_us", &OverlapTimes::pure_maximum},
+                                            Entry{"overlap_percent", &OverlapTimes::overlap_percent}};
+template <>
+constexpr std::tuple kEntries<Measurement>{Entry{"size", &Measurement::size},
+                                           Entry{"transmit_size", &Measurement::transmit_size},
+                                           Entry{"iterations", &Measurement::iterations},
+                                           Entry{"average_us", &Measurement::average},
+                                           Entry{"minimum_us", &Measurement::minimum},
+                                           Entry{"maximum_us", &Measurement::maximum},
+                                           Entry{"bandwidth_MBps", &Measurement::bandwidth},
+                                           Entry{"message_rate_per_s", &Measurement::message_rate},
+                                           Entry{"overlap", &Measurement::overlap},
+                                           Entry{"percentiles", &Measurement::percentiles},
+                                           Entry{"cold_first_us", &Measurement::cold_first},
+                                           Entry{"summary", &Measurement::summary},
+                                           Entry{"stopped", &Measurement::stopped},
+                                           Entry{"validated", &Measurement::validated},
+                                           Entry{"errors", &Measurement::errors},
+                                           Entry{"first_error", &Measurement::first_error},
+                                           Entry{"iterations_per_sample", &Measurement::iterations_per_sample},
+                                           Entry{"samples_us", &Measurement::samples}};
+template <>
+constexpr std::tuple kEntries<ContenderResult>{
+    Entry{"name", &ContenderResult::name}, Entry{"mode", &ContenderResult::mode},
+    Entry{"unavailable", &ContenderResult::unavailable}, Entry{"description", &ContenderResult::description},
+    Entry{"measurements", &ContenderResult::measurements}};
+/// Without its test, and of one-sided tests without their window.
+template <>
+constexpr std::tuple kEntries<RunResult>{Entry{"type", &RunResult::type}, Entry{"ranks", &RunResult::ranks},
+                                         Entry{"window_size", &RunResult::window_size},
+                                         Entry{"pairs", &RunResult::pairs}};
+constexpr std::tuple kWindowEntries{Entry{"window_creation", &RunResult::window_creation},
+                                    Entry{"synchronization", &RunResult::synchronisation}};
+constexpr std::tuple kContenderEntries{Entry{"contenders", &RunResult::contenders}};
+// These are written only. Of -T's types there may be several, so that bytes of a derived type would be of one of them.
+template <>
+constexpr std::tuple kEntries<DerivedType>{
+    Entry{"form", &DerivedType::form}, Entry{"stride_elements", &DerivedType::stride},
+    Entry{"block_length_elements", &DerivedType::block_length}, Entry{"blocks", &DerivedType::blocks}};
+template <>
+constexpr std::tuple kEntries<Neighborhood>{
+    Entry{"cartesian", &Neighborhood::cartesian}, Entry{"dimensions", &Neighborhood::dimensions},
+    Entry{"radius", &Neighborhood::radius}, Entry{"graph_file", &Neighborhood::graph_file}};
+template <>
+constexpr std::tuple kEntries<ContenderChoice>{
+    Entry{"name", &ContenderChoice::name}, Entry{"kind", &ContenderChoice::kind},
+    Entry{"environment", &ContenderChoice::environment}, Entry{"launcher", &ContenderChoice::launcher}};
+/// What decides a result; null where the test's default holds.
+template <>
+constexpr std::tuple kEntries<Options>{Entry{"minimum_size", &Options::minimum_size},
+                                       Entry{"maximum_size", &Options::maximum_size},
+                                       Entry{"step_factor", &Options::step_factor},
+                                       Entry{"iterations", &Options::iterations},
+                                       Entry{"warmup", &Options::warmup},
+                                       Entry{"window_size", &Options::window_size},
+                                       Entry{"vary_window", &Options::vary_window},
+                                       Entry{"pairs", &Options::pairs},
+                                       Entry{"test_calls", &Options::test_calls},
+                                       Entry{"memory_limit_bytes", &Options::memory_limit},
+                                       Entry{"accelerator", &Options::accelerator},
+                                       Entry{"sides", &Options::sides},
+                                       Entry{"rank_buffers", &Options::rank_buffers},
+                                       Entry{"gpu_map", &Options::gpu_map},
+                                       Entry{"unaligned", &Options::unaligned},
+                                       Entry{"multiple_buffers", &Options::multiple_buffers},
+                                       Entry{"compute_on_cpu", &Options::compute_on_cpu},
+                                       Entry{"compute_on_gpu", &Options::compute_on_gpu},
+                                       Entry{"derived_type", &Options::derived_type},
+                                       Entry{"neighborhood", &Options::neighborhood},
+                                       Entry{"session", &Options::session},
+                                       Entry{"in_place", &Options::in_place},
+                                       Entry{"root", &Options::root},
+                                       Entry{"rotate_root", &Options::rotate_root},
+                                       Entry{"percentiles", &Options::percentiles},
+                                       Entry{"validate", &Options::validate},
+                                       Entry{"adaptive", &Options::adaptive},
+                                       Entry{"precision", &Options::precision},
+                                       Entry{"time_limit_s", &Options::time_limit_s},
+                                       Entry{"omb_version", &Options::omb_version},
+                                       Entry{"contenders", &Options::contenders},
+                                       Entry{"launchers", &Options::launchers},
+                                       Entry{"modes", &Options::modes}};
+
+template <typename Enum>
+const char* name_of(const Enum value) {
+    return to_string(value);
+}
+const char* name_of(const ElementType type) {
+    return mpi_name(type);
+}
+const char* name_of(const DerivedType::Form form) {
+    constexpr const char* kNames[] = {"cont", "vect", "indx"};
+    return kNames[static_cast<std::size_t>(form)];
+}
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+template <typename Entries, typename Struct>
+void write(const Entries& entries, const Struct& value, Json& json);
 
 template <typename Value>
-Json or_null(const std::optional<Value>& value) {
-    return value ? Json(*value) : Json(nullptr);
-}
-
-std::string letters(const BufferChoice& choice) {
-    switch (choice.kind) {
-        case BufferKind::host:
-            return "H";
-        case BufferKind::pinned:
-            return "P";
-        case BufferKind::registered:
-            return "R";
-        case BufferKind::device:
-            return "D";
-        case BufferKind::managed:
-            return choice.managed_on_device ? "MD" : "MH";
-        case BufferKind::pool:
-            return "A";
+Json json_of(const Value& value) {
+    if constexpr (std::is_enum_v<Value>) {
+        return name_of(value);
+    } else if constexpr (std::tuple_size_v<decltype(kEntries<Value>)> != 0) {
+        Json json;
+        write(kEntries<Value>, value, json);
+        return json;
+    } else {
+        return value;
     }
-    return "?";
 }
-
-const char* name_of(Accelerator accelerator) {
-    switch (accelerator) {
-        case Accelerator::none:
-            return "none";
-        case Accelerator::cuda:
-            return "cuda";
-        case Accelerator::rocm:
-            return "rocm";
-        case Accelerator::managed:
-            return "managed";
-        case Accelerator::openacc:
-            return "openacc";
+Json json_of(const Interval& interval) {
+    return Json::array({interval.low, interval.high});
+}
+Json json_of(const BufferChoice& choice) {
+    return letters_of(choice);
+}
+Json json_of(const DerivedType::Block& block) {
+    return Json::array({block.displacement, block.length});
+}
+Json json_of(const RunResult& run) {
+    Json json = {{"test", run.test->name}};
+    write(kEntries<RunResult>, run, json);
+    if (run.test->is_one_sided()) {
+        write(kWindowEntries, run, json);
     }
-    return "unknown";
+    write(kContenderEntries, run, json);
+    return json;
 }
-
-const char* name_of(DerivedType::Form form) {
-    switch (form) {
-        case DerivedType::Form::contiguous:
-            return "cont";
-        case DerivedType::Form::vector:
-            return "vect";
-        case DerivedType::Form::indexed:
-            return "indx";
-    }
-    return "unknown";
+template <typename Value>
+Json json_of(const std::optional<Value>& value) {
+    return value ? json_of(*value) : Json(nullptr);
 }
-
-Json json_of(const std::vector<BufferChoice>& choices) {
+template <typename Value>
+Json json_of(const std::vector<Value>& values) {
     Json list = Json::array();
-    for (const BufferChoice& choice : choices) {
-        list.push_back(letters(choice));
+    for (const Value& value : values) {
+        list.push_back(json_of(value));
     }
     return list;
 }
 
-/// What decides a result; null where the test's default holds.
-Json json_of(const Options& options) {
-    Json json;
-    json["minimum_size"] = or_null(options.minimum_size);
-    json["maximum_size"] = or_null(options.maximum_size);
-    json["step_factor"] = or_null(options.step_factor);
-    json["iterations"] = or_null(options.iterations);
-    json["warmup"] = or_null(options.warmup);
-    json["window_size"] = or_null(options.window_size);
-    json["vary_window"] = options.vary_window;
-    json["pairs"] = or_null(options.pairs);
-    json["test_calls"] = or_null(options.test_calls);
-    json["memory_limit_bytes"] = options.memory_limit;
-    json["accelerator"] = name_of(options.accelerator);
-    json["sides"] = json_of(options.sides);
-    json["rank_buffers"] = json_of(options.rank_buffers);
-    json["gpu_map"] = options.gpu_map;
-    json["unaligned"] = options.unaligned;
-    json["multiple_buffers"] = options.multiple_buffers;
-    json["compute_on_cpu"] = options.compute_on_cpu;
-    json["compute_on_gpu"] = options.compute_on_gpu;
-    if (options.derived_type) {
-        const DerivedType& type = *options.derived_type;
-        // Of -T's types there may be several, so that bytes would be of one of them only.
-        json["derived_type"] = {{"form", name_of(type.form)},
-                                {"stride_elements", type.stride},
-                                {"block_length_elements", type.block_length}};
-        Json& blocks = json["derived_type"]["blocks"] = Json::array();
-        for (const DerivedType::Block& block : type.blocks) {
-            blocks.push_back(Json::array({block.displacement, block.length}));
-        }
-    } else {
-        json["derived_type"] = nullptr;
-    }
-    json["neighborhood"] = {{"cartesian", options.neighborhood.cartesian},
-                            {"dimensions", options.neighborhood.dimensions},
-                            {"radius", options.neighborhood.radius},
-                            {"graph_file", options.neighborhood.graph_file}};
-    json["session"] = options.session;
-    json["in_place"] = options.in_place;
-    json["root"] = options.root;
-    json["rotate_root"] = options.rotate_root;
-    json["percentiles"] = options.percentiles;
-    json["validate"] = options.validate;
-    json["adaptive"] = options.adaptive;
-    json["precision"] = options.precision;
-    json["time_limit_s"] = options.time_limit_s;
-    json["omb_version"] = options.omb_version;
-    Json& contenders = json["contenders"] = Json::array();
-    for (const ContenderChoice& contender : options.contenders) {
-        contenders.push_back({{"name", contender.name},
-                              {"kind", to_string(contender.kind)},
-                              {"environment", contender.environment},
-                              {"launcher", contender.launcher}});
-    }
-    json["launchers"] = options.launchers;
-    Json& modes = json["modes"] = Json::array();
-    for (const Mode mode : options.modes) {
-        modes.push_back(to_string(mode));
-    }
-    return json;
+template <typename Entries, typename Struct>
+void write(const Entries& entries, const Struct& value, Json& json) {
+    std::apply([&](const auto&... entry) { ((json[entry.name] = json_of(value.*entry.member)), ...); }, entries);
 }
 
-Json json_of(const Summary& summary) {
-    return {
-        {"count", summary.count},        {"mean_us", summary.mean},
-        {"minimum_us", summary.minimum}, {"maximum_us", summary.maximum},
-        {"median_us", summary.median},   {"median_95_us", Json::array({summary.median_95.low, summary.median_95.high})},
-        {"p50_us", summary.p50},         {"p90_us", summary.p90},
-        {"p99_us", summary.p99}};
-}
-
-Json json_of(const OverlapTimes& times) {
-    return {{"overall_us", times.overall},
-            {"compute_us", times.compute},
-            {"initiate_us", times.initiate},
-            {"test_us", times.test},
-            {"wait_us", times.wait},
-            {"pure_us", times.pure},
-            {"pure_minimum_us", times.pure_minimum},
-            {"pure_maximum_us", times.pure_maximum},
-            {"overlap_percent", times.overlap_percent}};
-}
-
-Json json_of(const Measurement& measurement) {
-    return {{"size", measurement.size},
-            {"transmit_size", measurement.transmit_size},
-            {"iterations", measurement.iterations},
-            {"average_us", measurement.average},
-            {"minimum_us", measurement.minimum},
-            {"maximum_us", measurement.maximum},
-            {"bandwidth_MBps", measurement.bandwidth},
-            {"message_rate_per_s", measurement.message_rate},
-            {"overlap", measurement.overlap ? json_of(*measurement.overlap) : Json(nullptr)},
-            {"percentiles", measurement.percentiles},
-            {"cold_first_us", measurement.cold_first},
-            {"summary", json_of(measurement.summary)},
-            {"stopped", to_string(measurement.stopped)},
-            {"validated", measurement.validated},
-            {"errors", measurement.errors},
-            {"first_error", measurement.first_error},
-            {"iterations_per_sample", measurement.iterations_per_sample},
-            {"samples_us", measurement.samples}};
-}
-
-Json json_of(const RunResult& run) {
-    Json json = {{"test", run.test->name},
-                 {"type", mpi_name(run.type)},
-                 {"ranks", run.ranks},
-                 {"window_size", run.window_size},
-                 {"pairs", run.pairs}};
-    if (run.test->is_one_sided()) {
-        json["window_creation"] = run.window_creation;
-        json["synchronization"] = run.synchronisation;
-    }
-    Json& contenders = json["contenders"] = Json::array();
-    for (const ContenderResult& contender : run.contenders) {
-        Json entry = {{"name", contender.name},
-                      {"mode", to_string(contender.mode)},
-                      {"unavailable", contender.unavailable},
-                      {"description", contender.description}};
-        Json& measurements = entry["measurements"] = Json::array();
-        for (const Measurement& measurement : contender.measurements) {
-            measurements.push_back(json_of(measurement));
-        }
-        contenders.push_back(std::move(entry));
-    }
-    return json;
-}
-
-// ---- reading
-// -----------------------------------------------------------------------------------------------------------
+// ---- reading --------------------------------------------------------------------------------------------------------
 
 /// A value and where it stands, for messages such as "runs[0].contenders[1].mode: ...".
 class Reader {
@@ -245,8 +228,29 @@ class Reader {
         return readers;
     }
 
-    [[nodiscard]] bool is_null() const { return _json.is_null(); }
+    /// `entries` of `value`.
+    template <typename... Entries, typename Struct>
+    void read(const std::tuple<Entries...>& entries, Struct& value) const {
+        std::apply([&](const auto&... entry) { (at(entry.name).read(value.*entry.member), ...); }, entries);
+    }
 
+    template <typename Value>
+    void read(Value& value) const {
+        if constexpr (std::is_enum_v<Value>) {
+            std::string text;
+            read(text);
+            // "unknown" is what there is behind the last.
+            for (int i = 0; std::string_view(name_of(static_cast<Value>(i))) != "unknown"; ++i) {
+                if (text == name_of(static_cast<Value>(i))) {
+                    value = static_cast<Value>(i);
+                    return;
+                }
+            }
+            refuse("is '" + text + "', which is unknown");
+        } else {
+            read(kEntries<Value>, value);
+        }
+    }
     void read(std::string& value) const {
         if (!_json.is_string()) {
             refuse("is not a text");
@@ -280,15 +284,11 @@ class Reader {
         value = static_cast<int>(wide);
     }
     void read(std::vector<double>& values) const {
-        if (!_json.is_array()) {
-            refuse("is not a list");
-        }
-        values.resize(_json.size());
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            if (!_json[i].is_number()) {
+        for (const Reader& element : elements()) {
+            if (!element._json.is_number()) {
                 refuse("has something else than numbers in it");
             }
-            values[i] = _json[i].get<double>();
+            element.read(values.emplace_back());
         }
     }
     void read(Interval& interval) const {
@@ -300,6 +300,33 @@ class Reader {
         interval = {ends[0], ends[1]};
     }
 
+    template <typename Value>
+    void read(std::optional<Value>& value) const {
+        if (!_json.is_null()) {
+            read(value.emplace());
+        }
+    }
+    template <typename Value>
+    void read(std::vector<Value>& values) const {
+        for (const Reader& element : elements()) {
+            element.read(values.emplace_back());
+        }
+    }
+    void read(RunResult& run) const {
+        std::string name;
+        const Reader test = at("test");
+        test.read(name);
+        run.test = find_test(name);
+        if (run.test == nullptr) {
+            test.refuse("is '" + name + "', which is no test");
+        }
+        read(kEntries<RunResult>, run);
+        if (run.test->is_one_sided()) {
+            read(kWindowEntries, run);
+        }
+        read(kContenderEntries, run);
+    }
+
     void read(Manifest& manifest) const {
         if (!_json.is_object()) {
             refuse("is not an object");
@@ -309,108 +336,10 @@ class Reader {
         }
     }
 
-    /// One of `values`, by its name.
-    template <typename Value, typename Name>
-    void read_one_of(Value& value, std::initializer_list<Value> values, const Name& name) const {
-        std::string text;
-        read(text);
-        for (const Value candidate : values) {
-            if (text == name(candidate)) {
-                value = candidate;
-                return;
-            }
-        }
-        refuse("is '" + text + "', which is unknown");
-    }
-
   private:
     const Json& _json;
     std::string _path;
 };
-
-void read(const Reader& reader, Summary& summary) {
-    reader.at("count").read(summary.count);
-    reader.at("mean_us").read(summary.mean);
-    reader.at("minimum_us").read(summary.minimum);
-    reader.at("maximum_us").read(summary.maximum);
-    reader.at("median_us").read(summary.median);
-    reader.at("median_95_us").read(summary.median_95);
-    reader.at("p50_us").read(summary.p50);
-    reader.at("p90_us").read(summary.p90);
-    reader.at("p99_us").read(summary.p99);
-}
-
-void read(const Reader& reader, OverlapTimes& times) {
-    reader.at("overall_us").read(times.overall);
-    reader.at("compute_us").read(times.compute);
-    reader.at("initiate_us").read(times.initiate);
-    reader.at("test_us").read(times.test);
-    reader.at("wait_us").read(times.wait);
-    reader.at("pure_us").read(times.pure);
-    reader.at("pure_minimum_us").read(times.pure_minimum);
-    reader.at("pure_maximum_us").read(times.pure_maximum);
-    reader.at("overlap_percent").read(times.overlap_percent);
-}
-
-void read(const Reader& reader, Measurement& measurement) {
-    using Reason = StoppingCriterion::Reason;
-    reader.at("size").read(measurement.size);
-    reader.at("transmit_size").read(measurement.transmit_size);
-    reader.at("iterations").read(measurement.iterations);
-    reader.at("average_us").read(measurement.average);
-    reader.at("minimum_us").read(measurement.minimum);
-    reader.at("maximum_us").read(measurement.maximum);
-    reader.at("bandwidth_MBps").read(measurement.bandwidth);
-    reader.at("message_rate_per_s").read(measurement.message_rate);
-    if (const Reader overlap = reader.at("overlap"); !overlap.is_null()) {
-        read(overlap, measurement.overlap.emplace());
-    }
-    reader.at("percentiles").read(measurement.percentiles);
-    reader.at("cold_first_us").read(measurement.cold_first);
-    read(reader.at("summary"), measurement.summary);
-    reader.at("stopped").read_one_of(measurement.stopped,
-                                     {Reason::running, Reason::precise, Reason::out_of_time, Reason::iterations_done},
-                                     [](Reason reason) { return to_string(reason); });
-    reader.at("validated").read(measurement.validated);
-    reader.at("errors").read(measurement.errors);
-    reader.at("first_error").read(measurement.first_error);
-    reader.at("iterations_per_sample").read(measurement.iterations_per_sample);
-    reader.at("samples_us").read(measurement.samples);
-}
-
-void read(const Reader& reader, ContenderResult& contender) {
-    reader.at("name").read(contender.name);
-    reader.at("mode").read_one_of(contender.mode, {Mode::waited, Mode::queued},
-                                  [](Mode mode) { return to_string(mode); });
-    reader.at("unavailable").read(contender.unavailable);
-    reader.at("description").read(contender.description);
-    for (const Reader& element : reader.at("measurements").elements()) {
-        read(element, contender.measurements.emplace_back());
-    }
-}
-
-void read(const Reader& reader, RunResult& run) {
-    std::string name;
-    const Reader test = reader.at("test");
-    test.read(name);
-    run.test = find_test(name);
-    if (run.test == nullptr) {
-        test.refuse("is '" + name + "', which is no test");
-    }
-    reader.at("type").read_one_of(run.type,
-                                  {ElementType::char_, ElementType::int_, ElementType::float_, ElementType::double_},
-                                  [](ElementType type) { return mpi_name(type); });
-    reader.at("ranks").read(run.ranks);
-    reader.at("window_size").read(run.window_size);
-    reader.at("pairs").read(run.pairs);
-    if (run.test->is_one_sided()) {
-        reader.at("window_creation").read(run.window_creation);
-        reader.at("synchronization").read(run.synchronisation);
-    }
-    for (const Reader& element : reader.at("contenders").elements()) {
-        read(element, run.contenders.emplace_back());
-    }
-}
 
 }  // namespace
 
@@ -421,10 +350,7 @@ std::string to_json(const std::vector<RunResult>& results, const Options& option
         entries[key] = value;
     }
     json["options"] = json_of(options);
-    Json& runs = json["runs"] = Json::array();
-    for (const RunResult& result : results) {
-        runs.push_back(json_of(result));
-    }
+    json["runs"] = json_of(results);
     // Environment variables in the manifest may hold any bytes, of which JSON knows UTF-8 only.
     return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -452,9 +378,7 @@ std::vector<RunResult> from_json(const std::string& text, Manifest* manifest) {
         top.at("manifest").read(*manifest);
     }
     std::vector<RunResult> runs;
-    for (const Reader& element : top.at("runs").elements()) {
-        read(element, runs.emplace_back());
-    }
+    top.at("runs").read(runs);
     return runs;
 }
 

@@ -31,19 +31,10 @@ void check(const gpu::Status& status, const std::string& what) {
 }
 
 gpu::MemoryKind expected_kind(const BufferKind kind) noexcept {
-    switch (kind) {
-        case BufferKind::host:
-            return gpu::MemoryKind::host;
-        case BufferKind::pinned:
-        case BufferKind::registered:
-            return gpu::MemoryKind::pinned;
-        case BufferKind::device:
-        case BufferKind::pool:
-            return gpu::MemoryKind::device;
-        case BufferKind::managed:
-            return gpu::MemoryKind::managed;
-    }
-    return gpu::MemoryKind::host;
+    return kind == BufferKind::host                                 ? gpu::MemoryKind::host
+           : kind == BufferKind::managed                            ? gpu::MemoryKind::managed
+           : kind == BufferKind::device || kind == BufferKind::pool ? gpu::MemoryKind::device
+                                                                    : gpu::MemoryKind::pinned;
 }
 
 }  // namespace
@@ -75,26 +66,13 @@ struct Buffer::Implementation {
         if (registered) {
             static_cast<void>(gpu.unregister_host(base).ok());
         }
-        if (!owned) {
+        if (!owned || base == nullptr) {
             return;
         }
-        switch (choice.kind) {
-            case BufferKind::host:
-            case BufferKind::registered:
-                std::free(base);
-                break;
-            case BufferKind::pinned:
-                if (base != nullptr) {
-                    static_cast<void>(gpu.free_pinned(base).ok());
-                }
-                break;
-            case BufferKind::device:
-            case BufferKind::managed:
-            case BufferKind::pool:
-                if (base != nullptr) {
-                    static_cast<void>(gpu.free(base).ok());
-                }
-                break;
+        if (choice.kind == BufferKind::host || choice.kind == BufferKind::registered) {
+            std::free(base);
+        } else {
+            static_cast<void>((choice.kind == BufferKind::pinned ? gpu.free_pinned(base) : gpu.free(base)).ok());
         }
     }
 

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -38,98 +38,202 @@ constexpr int kMostMessages = 1 << 20;
 /// once.
 constexpr std::size_t kMostIterations = std::numeric_limits<int>::max();
 
-// Options of ours have no letter.
-enum OwnOption : int {
-    kOmbVersion = 256,
-    kNoCheck,
-    kAssumeGpuAware,
-    kStartLimit,
-    kSelfTest,
-    kJson,
-    kCompare,
-    kLauncher,
-    kMpiexec,
-    kRanks,
-    kListen,
-    kTurns,
-    kMode,
-    kPrecision,
-    kMaxTime,
-    kAdaptive,
-    kGpuMap,
-    kBuffers,
-    kUnaligned,
-    kPartitions,
-    kStepFactor,
-    kNoProgress,
-    kQuiet,
-    kNative,
-    kEmulate,
-    kList,
-};
+/// In the place of a letter, which only options of OMB have.
+constexpr char kOurs = '\0';
+/// Options of ours are numbers from here on to getopt_long.
+constexpr int kBehindLetters = 256;
 
 /// A command line being read.
 struct Parser {
     const TestInfo& test;
     CommandLine line;
-    std::set<int> given;  ///< codes of the options that occurred
+    std::set<std::string> given;  ///< the options that occurred: "-m", "--json"
 
     [[nodiscard]] Options& options() { return line.options; }
-    [[nodiscard]] bool has(int code) const { return given.count(code) != 0; }
+    [[nodiscard]] bool has(const std::string& option) const { return given.count(option) != 0; }
     void note(const std::string& text) { line.options.notes.push_back(text); }
 };
 
 struct Row {
-    int code;  ///< OMB's letter, or an OwnOption
+    char letter;  ///< of OMB, or kOurs
     const char* name;
-    int argument;  ///< of getopt_long
-    const char* placeholder;
+    const char* placeholder;  ///< of the argument; empty: there is none
     const char* meaning;
-    void (*apply)(Parser& parser, const std::string& value);  ///< null: handled by the caller (help, version, list)
-};
+    /// `option` is "-m" or "--json"; null: handled by the caller (help, version, list).
+    void (*apply)(Parser& parser, const std::string& option, const std::string& value);
+    std::string standard = "";       ///< the value without this option, where the test does not decide it
+    bool may_lack_argument = false;  ///< the argument is then attached: "-z[P,P,..]"
 
-/// "-m, --message-size [MIN:]MAX", "-z[P,P,..], --tail-lat[=P,P,..]": an argument that may be missing is attached.
-std::string spelling(const Row& row) {
-    const bool attached = row.argument == optional_argument && row.placeholder[0] != '\0';
-    std::string text = "    ";
-    if (row.code < kOmbVersion) {
-        text = std::string("-") + static_cast<char>(row.code) +
-               (attached ? std::string("[") + row.placeholder + "]" : "") + ", ";
+    [[nodiscard]] bool of_omb() const noexcept { return letter != kOurs; }
+    /// Of getopt_long.
+    [[nodiscard]] int argument() const noexcept {
+        return may_lack_argument ? optional_argument : placeholder[0] != '\0' ? required_argument : no_argument;
     }
-    text += std::string("--") + row.name;
-    if (attached) {
-        return text + "[=" + row.placeholder + "]";
-    }
-    return text + (row.placeholder[0] == '\0' ? "" : " ") + row.placeholder;
-}
+};
 
 /// "-f" or "--json", for messages.
 std::string short_spelling(const Row& row) {
-    if (row.code < kOmbVersion) {
-        return std::string("-") + static_cast<char>(row.code);
+    return row.of_omb() ? std::string("-") + row.letter : std::string("--") + row.name;
+}
+
+/// "-m, --message-size [MIN:]MAX", "-z[P,P,..], --tail-lat[=P,P,..]", "--json FILE".
+std::string spelling(const Row& row) {
+    const std::string argument = row.placeholder;
+    const bool attached = row.may_lack_argument && !argument.empty();
+    std::string text;
+    if (row.of_omb()) {
+        text = short_spelling(row) + (attached ? "[" + argument + "]" : "") + ", ";
     }
-    return std::string("--") + row.name;
+    text += std::string("--") + row.name;
+    if (attached) {
+        return text + "[=" + argument + "]";
+    }
+    return text + (argument.empty() ? "" : " ") + argument;
 }
 
+/// "-m '4:2'"; without the option for other words.
 std::string quoted(const std::string& option, const std::string& value) {
-    return option + " '" + excerpt(value) + "'";
+    return option + (option.empty() ? "" : " ") + "'" + excerpt(value) + "'";
 }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-    std::vector<std::string> parts;
-    std::size_t begin = 0;
-    for (;;) {
-        const std::size_t end = text.find(separator, begin);
-        parts.push_back(text.substr(begin, end - begin));
-        if (end == std::string::npos) {
-            return parts;
+/// The parts between separators. An `escape` takes the meaning from the character after it and stays in the part.
+std::vector<std::string> split(const std::string& text, const char separator, const char escape = '\0') {
+    std::vector<std::string> parts(1);
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == separator) {
+            parts.emplace_back();
+            continue;
         }
-        begin = end + 1;
+        parts.back() += text[i];
+        if (text[i] == escape && i + 1 < text.size()) {
+            parts.back() += text[++i];
+        }
+    }
+    return parts;
+}
+
+/// What `parse` makes of each part of a list with commas.
+template <typename Parse>
+auto parse_list(const std::string& text, const Parse& parse) {
+    std::vector<decltype(parse(text))> values;
+    for (const std::string& part : split(text, ',')) {
+        values.push_back(parse(part));
+    }
+    return values;
+}
+
+template <typename Value>
+void add_if_new(std::vector<Value>& values, const Value& value) {
+    if (std::find(values.begin(), values.end(), value) == values.end()) {
+        values.push_back(value);
     }
 }
 
 bool equals_ignoring_case(const std::string& a, const char* b) {
     return strcasecmp(a.c_str(), b) == 0;
+}
+
+/// A value of an option: the word that a user writes, and what output shows for it.
+template <typename Value>
+struct Named {
+    const char* word;
+    Value value;
+    const char* shown = "unknown";
+};
+
+template <typename Value, std::size_t count>
+struct Choices {
+    Named<Value> values[count];
+    const char* wrong;  ///< "is not a datatype"
+    const char* remedy;
+    int (*compare)(const char*, const char*) noexcept = strcasecmp;
+
+    [[nodiscard]] const Value& parse(const std::string& option, const std::string& word) const {
+        for (const Named<Value>& one : values) {
+            if (compare(word.c_str(), one.word) == 0) {
+                return one.value;
+            }
+        }
+        throw Error(quoted(option, word) + " " + wrong, remedy);
+    }
+
+    /// Of several words for a value the first.
+    [[nodiscard]] constexpr Named<Value> named(const Value& value) const noexcept {
+        for (const Named<Value>& one : values) {
+            if (one.value == value) {
+                return one;
+            }
+        }
+        return {"unknown", value};
+    }
+};
+
+constexpr Choices<BufferChoice, 8> kBufferKinds{
+    {{"H", {BufferKind::host}, "host"},
+     {"D", {BufferKind::device}, "device"},
+     {"MD", {BufferKind::managed, true}, "managed"},
+     {"MH", {BufferKind::managed}, "managed"},
+     {"M", {BufferKind::managed}, "managed"},
+     {"P", {BufferKind::pinned}, "pinned"},
+     {"R", {BufferKind::registered}, "registered"},
+     {"A", {BufferKind::pool}, "pool"}},
+    "is not a kind of buffer",
+    "use H (host), D (device), MD or MH (managed), P (pinned), R (registered) or A (pool)",
+    std::strcmp};
+constexpr Choices<ElementType, 4> kTypes{{{"MPI_CHAR", ElementType::char_},
+                                          {"MPI_INT", ElementType::int_},
+                                          {"MPI_FLOAT", ElementType::float_},
+                                          {"MPI_DOUBLE", ElementType::double_}},
+                                         "is not a datatype",
+                                         "use mpi_char, mpi_int, mpi_float, mpi_double, or all for the first three"};
+constexpr Choices<Accelerator, 4> kAccelerators{{{"cuda", Accelerator::cuda},
+                                                 {"rocm", Accelerator::rocm},
+                                                 {"managed", Accelerator::managed},
+                                                 {"openacc", Accelerator::openacc}},
+                                                "is not an accelerator",
+                                                "use cuda, rocm, managed or openacc"};
+/// On the CPU, on the GPU.
+constexpr Choices<std::pair<bool, bool>, 3> kComputeTargets{
+    {{"cpu", {true, false}}, {"gpu", {false, true}}, {"both", {true, true}}},
+    "is not a compute target",
+    "use cpu, gpu or both"};
+constexpr Choices<bool, 2> kBufferNumbers{
+    {{"single", false}, {"multiple", true}}, "is not understood", "use single or multiple"};
+constexpr Choices<Synchronisation, 6> kSynchronisations{
+    {{"pscw", Synchronisation::pscw, "MPI_Win_post/start/complete/wait"},
+     {"fence", Synchronisation::fence, "MPI_Win_fence"},
+     {"lock", Synchronisation::lock, "MPI_Win_lock/unlock"},
+     {"flush", Synchronisation::flush, "MPI_Win_flush"},
+     {"flush_local", Synchronisation::flush_local, "MPI_Win_flush_local"},
+     {"lock_all", Synchronisation::lock_all, "MPI_Win_lock_all/unlock_all"}},
+    "is not understood",
+    "use one of pscw, fence, lock, flush, flush_local, lock_all"};
+constexpr Choices<WindowForm, 3> kWindowForms{{{"create", WindowForm::create, "MPI_Win_create"},
+                                               {"allocate", WindowForm::allocate, "MPI_Win_allocate"},
+                                               {"dynamic", WindowForm::dynamic, "MPI_Win_create_dynamic"}},
+                                              "is not understood",
+                                              "use one of create, allocate, dynamic"};
+constexpr Choices<ContenderChoice::Kind, 5> kContenders{{{"native", ContenderChoice::Kind::native},
+                                                         {"awaken", ContenderChoice::Kind::awaken},
+                                                         {"staged", ContenderChoice::Kind::staged},
+                                                         {"xccl", ContenderChoice::Kind::xccl},
+                                                         {"raw", ContenderChoice::Kind::raw}},
+                                                        "is not a contender",
+                                                        "use native, awaken, staged, xccl or raw",
+                                                        std::strcmp};
+constexpr Choices<Mode, 2> kModes{{{"waited", Mode::waited}, {"queued", Mode::queued}},
+                                  "is not a timing mode",
+                                  "use waited, queued or waited,queued",
+                                  std::strcmp};
+constexpr Choices<const char*, 2> kOmbVersions{
+    {{"7.5", "7.5"}, {"7.0", "7.0"}}, "is not a known output", "use 7.5 or 7.0"};
+
+/// The whole of `text` as a finite number.
+std::optional<double> decimal(const std::string_view text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+    return whole ? std::optional(value) : std::nullopt;
 }
 
 /// A whole number in [least, most]; an Error that names the option and the range otherwise.
@@ -138,94 +242,65 @@ Number parse_number(const std::string& option, const std::string& text, Number l
                     Number most = std::numeric_limits<Number>::max()) {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) {
+    const bool begins = error != std::errc::invalid_argument;
+    const bool whole = begins && end == text.data() + text.size();  // not so 1e3, 2.5, 5x
+    if (whole && error == std::errc() && value >= least && value <= most) {
         return value;
     }
     std::string remedy = "use a whole number, at least " + std::to_string(least);
     if (most != std::numeric_limits<Number>::max()) {
         remedy += " and at most " + std::to_string(most);
     }
-    const bool begins = error != std::errc::invalid_argument;
-    const bool whole = begins && end == text.data() + text.size();  // not so 1e3, 2.5, 5x
     throw Error(quoted(option, text) + (whole    ? " is out of range"
                                         : begins ? " is not a whole number"
                                                  : " is not a number"),
                 remedy);
 }
 
-/// A positive fraction, also as a percentage.
-double parse_fraction(const std::string& option, const std::string& text) {
-    const bool percent = !text.empty() && text.back() == '%';
-    const std::string number = percent ? text.substr(0, text.size() - 1) : text;
-    double value = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (error == std::errc() && end == number.data() + number.size() && std::isfinite(value)) {
-        if (percent) {
-            value /= 100;
-        }
-        if (value > 0 && value < 1) {
-            return value;
-        }
-    }
-    throw Error(quoted(option, text) + " is not a fraction between 0 and 1", "use 0.01 or 1%, for example");
+// ---- what options do ------------------------------------------------------------------------------------------------
+
+template <auto member, bool value = true>
+void set_flag(Parser& parser, const std::string&, const std::string&) {
+    parser.options().*member = value;
 }
 
-BufferChoice parse_buffer(const std::string& option, const std::string& text) {
-    if (text == "H") {
-        return {BufferKind::host, false};
-    }
-    if (text == "D") {
-        return {BufferKind::device, false};
-    }
-    if (text == "MD") {
-        return {BufferKind::managed, true};
-    }
-    if (text == "MH" || text == "M") {
-        return {BufferKind::managed, false};
-    }
-    if (text == "P") {
-        return {BufferKind::pinned, false};
-    }
-    if (text == "R") {
-        return {BufferKind::registered, false};
-    }
-    if (text == "A") {
-        return {BufferKind::pool, false};
-    }
-    throw Error(option + (option.empty() ? "" : " ") + "'" + text + "' is not a kind of buffer",
-                "use H (host), D (device), MD or MH (managed), P (pinned), R (registered) or A (pool)");
+template <auto member>
+void set_text(Parser& parser, const std::string&, const std::string& value) {
+    parser.options().*member = value;
 }
 
-void set_message_size(Parser& parser, const std::string& value) {
-    const std::size_t colon = value.find(':');
-    if (value.empty() || value == ":" ||
-        value.find(':', colon == std::string::npos ? colon : colon + 1) != std::string::npos) {
-        throw Error(quoted("-m", value) + " is not a range of sizes",
+template <auto member, auto least, auto most = std::numeric_limits<decltype(least)>::max()>
+void set_number(Parser& parser, const std::string& option, const std::string& value) {
+    parser.options().*member = parse_number(option, value, least, most);
+}
+
+template <auto member, const auto& choices>
+void set_choice(Parser& parser, const std::string& option, const std::string& value) {
+    parser.options().*member = choices.parse(option, value);
+}
+
+void set_message_size(Parser& parser, const std::string& option, const std::string& value) {
+    const std::vector<std::string> ends = split(value, ':');
+    if (ends.size() > 2 || (ends.front().empty() && ends.back().empty())) {
+        throw Error(quoted(option, value) + " is not a range of sizes",
                     "use MAX, MIN:MAX, MIN: or :MAX, such as -m 1:4M");
     }
-    const auto size = [&](const std::string& text) {
-        const std::size_t bytes = parse_bytes(text, "-m");
-        if (bytes == 0) {
-            throw Error(quoted("-m", value) + " has a size of 0", "sizes begin at 1 byte");
+    const auto set = [&](std::optional<std::size_t>& size, const std::string& text) {
+        if (text.empty()) {
+            return;
         }
-        return bytes;
+        size = parse_bytes(text, option);
+        if (size == 0) {
+            throw Error(quoted(option, value) + " has a size of 0", "sizes begin at 1 byte");
+        }
     };
-    Options& options = parser.options();
-    if (colon == std::string::npos) {
-        options.maximum_size = size(value);
-        return;
+    if (ends.size() == 2) {
+        set(parser.options().minimum_size, ends.front());
     }
-    const std::string minimum = value.substr(0, colon);
-    const std::string maximum = value.substr(colon + 1);
-    if (!minimum.empty()) {
-        options.minimum_size = size(minimum);
-    }
-    if (!maximum.empty()) {
-        options.maximum_size = size(maximum);
-    }
+    set(parser.options().maximum_size, ends.back());
 }
 
-void set_validation(Parser& parser, const std::string& value) {
+void set_validation(Parser& parser, const std::string& option, const std::string& value) {
     Options& options = parser.options();
     options.validation_column = true;
     if (value.empty()) {
@@ -233,7 +308,7 @@ void set_validation(Parser& parser, const std::string& value) {
     }
     const std::vector<std::string> parts = split(value, ':');
     if (parts[0] != "log" || parts.size() > 2 || (parts.size() == 2 && parts[1].empty())) {
-        throw Error(quoted("-c", value) + " is not understood", "use -c alone, or -clog:DIRECTORY to log mismatches");
+        throw Error(quoted(option, value) + " is not understood", "use -c alone, or -clog:DIRECTORY to log mismatches");
     }
     options.validation_log = parts.size() == 2 ? parts[1] : "validation_output";
     struct stat existing{};
@@ -243,7 +318,42 @@ void set_validation(Parser& parser, const std::string& value) {
     }
 }
 
-void set_derived_type(Parser& parser, const std::string& value) {
+/// The text of a file that the value of `option` names; `lines`: what its lines hold.
+std::string read_list_file(const std::string& option, const std::string& path, const std::string& lines) {
+    InputFile file = read_input_file(path, kLargestListFile);
+    if (!file.why_not.empty()) {
+        throw Error("cannot read '" + path + "' of " + option + " (" + file.why_not + ")",
+                    "name a file of lines '" + lines + "'");
+    }
+    return std::move(file.text);
+}
+
+std::vector<DerivedType::Block> read_blocks(const std::string& option, const std::string& path) {
+    std::vector<DerivedType::Block> blocks;
+    std::istringstream lines(read_list_file(option, path, "displacement, block length"));
+    std::string line;
+    for (std::size_t number = 1; std::getline(lines, line); ++number) {
+        const std::size_t first = line.find_first_not_of(" \t\r");
+        if (first == std::string::npos || line[first] == '#') {
+            continue;
+        }
+        long long displacement = 0;
+        long long length = 0;
+        char rest = 0;
+        if (std::sscanf(line.c_str(), " %lld , %lld %c", &displacement, &length, &rest) != 2 || displacement < 0 ||
+            length <= 0) {
+            throw Error(path + ", line " + std::to_string(number) + ": '" + excerpt(line) + "' is not a block",
+                        "write 'displacement, block length' in elements of -T, such as '2, 10'");
+        }
+        blocks.push_back({static_cast<std::ptrdiff_t>(displacement), static_cast<std::size_t>(length)});
+    }
+    if (blocks.empty()) {
+        throw Error("'" + path + "' of " + option + " has no blocks", "write 'displacement, block length' a line");
+    }
+    return blocks;
+}
+
+void set_derived_type(Parser& parser, const std::string& option, const std::string& value) {
     const std::vector<std::string> parts = split(value, ':');
     DerivedType type;
     if (equals_ignoring_case(parts[0], "cont") && parts.size() == 1) {
@@ -253,47 +363,19 @@ void set_derived_type(Parser& parser, const std::string& value) {
         type.stride = parse_bytes(parts[1], "-D vect:STRIDE");
         type.block_length = parse_bytes(parts[2], "-D vect::BLOCK");
         if (type.block_length == 0 || type.stride < type.block_length) {
-            throw Error(quoted("-D", value) + " has blocks that are empty or overlap",
+            throw Error(quoted(option, value) + " has blocks that are empty or overlap",
                         "use a BLOCK of at least 1 element and a STRIDE that is no smaller");
         }
-    } else if (equals_ignoring_case(parts[0], "indx") && parts.size() >= 2 && value.size() > 5) {
+    } else if (equals_ignoring_case(parts[0], "indx") && value.size() > 5) {
         type.form = DerivedType::Form::indexed;
-        const std::string path = value.substr(5);
-        const InputFile file = read_input_file(path, kLargestListFile);
-        if (!file.why_not.empty()) {
-            throw Error("cannot read '" + path + "' of -D (" + file.why_not + ")",
-                        "name a file of lines 'displacement, block length'");
-        }
-        std::istringstream lines(file.text);
-        std::string line;
-        for (std::size_t number = 1; std::getline(lines, line); ++number) {
-            const std::size_t first = line.find_first_not_of(" \t\r");
-            if (first == std::string::npos || line[first] == '#') {
-                continue;
-            }
-            DerivedType::Block block{};
-            long long displacement = 0;
-            long long length = 0;
-            char rest = 0;
-            if (std::sscanf(line.c_str(), " %lld , %lld %c", &displacement, &length, &rest) != 2 || displacement < 0 ||
-                length <= 0) {
-                throw Error(path + ", line " + std::to_string(number) + ": '" + excerpt(line) + "' is not a block",
-                            "write 'displacement, block length' in elements of -T, such as '2, 10'");
-            }
-            block.displacement = static_cast<std::ptrdiff_t>(displacement);
-            block.length = static_cast<std::size_t>(length);
-            type.blocks.push_back(block);
-        }
-        if (type.blocks.empty()) {
-            throw Error("'" + path + "' of -D has no blocks", "write 'displacement, block length' a line");
-        }
+        type.blocks = read_blocks(option, value.substr(5));
     } else {
-        throw Error(quoted("-D", value) + " is not a derived type", "use cont, vect:STRIDE:BLOCK or indx:FILE");
+        throw Error(quoted(option, value) + " is not a derived type", "use cont, vect:STRIDE:BLOCK or indx:FILE");
     }
     parser.options().derived_type = std::move(type);
 }
 
-void set_neighborhood(Parser& parser, const std::string& value) {
+void set_neighborhood(Parser& parser, const std::string& option, const std::string& value) {
     const std::vector<std::string> parts = split(value, ':');
     Neighborhood neighborhood;
     if (equals_ignoring_case(parts[0], "cart") && parts.size() == 3) {
@@ -302,233 +384,107 @@ void set_neighborhood(Parser& parser, const std::string& value) {
     } else if (equals_ignoring_case(parts[0], "graph") && value.size() > 6) {
         neighborhood.cartesian = false;
         neighborhood.graph_file = value.substr(6);
-        if (const InputFile file = read_input_file(neighborhood.graph_file, kLargestListFile); !file.why_not.empty()) {
-            throw Error("cannot read '" + neighborhood.graph_file + "' of -N (" + file.why_not + ")",
-                        "name a file of lines 'source, destination'");
-        }
+        static_cast<void>(read_list_file(option, neighborhood.graph_file, "source, destination"));
     } else {
-        throw Error(quoted("-N", value) + " is not a topology", "use cart:DIMENSIONS:RADIUS or graph:FILE");
+        throw Error(quoted(option, value) + " is not a topology", "use cart:DIMENSIONS:RADIUS or graph:FILE");
     }
     parser.options().neighborhood = std::move(neighborhood);
 }
 
-void add_types(Parser& parser, const std::string& value) {
+void add_types(Parser& parser, const std::string& option, const std::string& value) {
     using enum ElementType;
     std::vector<ElementType>& types = parser.options().types;
-    const auto add = [&](ElementType type) {
-        if (std::find(types.begin(), types.end(), type) == types.end()) {
-            types.push_back(type);
-        }
-    };
     for (const std::string& name : split(value, ',')) {
-        if (equals_ignoring_case(name, "mpi_char")) {
-            add(char_);
-        } else if (equals_ignoring_case(name, "mpi_int")) {
-            add(int_);
-        } else if (equals_ignoring_case(name, "mpi_float")) {
-            add(float_);
-        } else if (equals_ignoring_case(name, "mpi_double")) {
-            add(double_);
-        } else if (equals_ignoring_case(name, "all")) {
-            for (const ElementType type : {char_, int_, float_}) {
-                add(type);
-            }
-        } else {
-            throw Error(quoted("-T", name) + " is not a datatype",
-                        "use mpi_char, mpi_int, mpi_float, mpi_double, or all for the first three");
+        if (!equals_ignoring_case(name, "all")) {
+            add_if_new(types, kTypes.parse(option, name));
+            continue;
+        }
+        for (const ElementType type : {char_, int_, float_}) {
+            add_if_new(types, type);
         }
     }
 }
 
-void set_percentiles(Parser& parser, const std::string& value) {
-    std::vector<int>& percentiles = parser.options().percentiles;
-    if (value.empty()) {
-        percentiles = {50, 90, 99};
-        return;
-    }
-    percentiles.clear();
-    for (const std::string& text : split(value, ',')) {
-        percentiles.push_back(parse_number<int>("-z", text, 1, 100));
-    }
-    if (percentiles.size() > kMostPercentiles) {
-        throw Error(quoted("-z", value) + " has too many percentiles",
+void set_percentiles(Parser& parser, const std::string& option, const std::string& value) {
+    parser.options().percentiles = parse_list(value.empty() ? "50,90,99" : value, [&](const std::string& text) {
+        return parse_number<int>(option, text, 1, 100);
+    });
+    if (parser.options().percentiles.size() > kMostPercentiles) {
+        throw Error(quoted(option, value) + " has too many percentiles",
                     "use at most " + std::to_string(kMostPercentiles));
     }
 }
 
-void set_root(Parser& parser, const std::string& value) {
+void set_root(Parser& parser, const std::string& option, const std::string& value) {
     Options& options = parser.options();
-    if (equals_ignoring_case(value, "rotate")) {
-        options.rotate_root = true;
-    } else if (strncasecmp(value.c_str(), "fixed:", 6) == 0) {
-        options.rotate_root = false;
+    options.rotate_root = equals_ignoring_case(value, "rotate");
+    if (strncasecmp(value.c_str(), "fixed:", 6) == 0) {
         options.root = parse_number<int>("-k fixed:", value.substr(6), 0);
-    } else {
-        throw Error(quoted("-k", value) + " is not understood", "use fixed:RANK or rotate");
+    } else if (!options.rotate_root) {
+        throw Error(quoted(option, value) + " is not understood", "use fixed:RANK or rotate");
     }
 }
 
-void set_accelerator(Parser& parser, const std::string& value) {
+void set_accelerator(Parser& parser, const std::string& option, const std::string& value) {
     Accelerator& accelerator = parser.options().accelerator;
-    if (equals_ignoring_case(value, "cuda")) {
-        accelerator = Accelerator::cuda;
-    } else if (equals_ignoring_case(value, "rocm")) {
-        accelerator = Accelerator::rocm;
-    } else if (equals_ignoring_case(value, "managed")) {
-        accelerator = Accelerator::managed;
-    } else if (equals_ignoring_case(value, "openacc")) {
-        accelerator = Accelerator::openacc;
+    accelerator = kAccelerators.parse(option, value);
+    if (accelerator == Accelerator::openacc) {
         parser.note(
             "-d openacc: buffers come from the GPU runtime itself, as with -d cuda or -d rocm; no OpenACC is used");
-    } else {
-        throw Error(quoted("-d", value) + " is not an accelerator", "use cuda, rocm, managed or openacc");
     }
 }
 
-void set_compute_target(Parser& parser, const std::string& value) {
+void set_compute_target(Parser& parser, const std::string& option, const std::string& value) {
     Options& options = parser.options();
-    if (equals_ignoring_case(value, "cpu")) {
-        options.compute_on_cpu = true;
-        options.compute_on_gpu = false;
-    } else if (equals_ignoring_case(value, "gpu")) {
-        options.compute_on_cpu = false;
-        options.compute_on_gpu = true;
-    } else if (equals_ignoring_case(value, "both")) {
-        options.compute_on_cpu = options.compute_on_gpu = true;
-    } else {
-        throw Error(quoted("-r", value) + " is not a compute target", "use cpu, gpu or both");
-    }
+    std::tie(options.compute_on_cpu, options.compute_on_gpu) = kComputeTargets.parse(option, value);
 }
 
-void set_test_calls(Parser& parser, const std::string& value) {
+void set_test_calls(Parser& parser, const std::string& option, const std::string& value) {
     const Family family = parser.test.family;
     if (family == Family::threaded_latency || family == Family::process_latency) {
         const std::vector<std::string> parts = split(value, ':');
         if (parts.size() > 2) {
-            throw Error(quoted("-t", value) + " is not understood", "use RECEIVERS or SENDERS:RECEIVERS");
+            throw Error(quoted(option, value) + " is not understood", "use RECEIVERS or SENDERS:RECEIVERS");
         }
         for (const std::string& part : parts) {
-            (void)parse_number<int>("-t", part, 1, kMostThreads);
+            (void)parse_number<int>(option, part, 1, kMostThreads);
         }
     } else {
-        (void)parse_number<int>("-t", value, 0);
+        (void)parse_number<int>(option, value, 0);
     }
     parser.options().test_calls = value;
 }
 
-void set_memory_limit(Parser& parser, const std::string& value) {
+void set_memory_limit(Parser& parser, const std::string& option, const std::string& value) {
     std::size_t& limit = parser.options().memory_limit;
-    limit = parse_bytes(value, "-M");
+    limit = parse_bytes(value, option);
     if (limit < kSmallestMemoryLimit) {
         limit = kSmallestMemoryLimit;
         parser.note("-M " + value + " is too little: 1048576 bytes are used instead");
     }
 }
 
-void set_buffer_number(Parser& parser, const std::string& value) {
-    if (equals_ignoring_case(value, "single")) {
-        parser.options().multiple_buffers = false;
-    } else if (equals_ignoring_case(value, "multiple")) {
-        parser.options().multiple_buffers = true;
-    } else {
-        throw Error(quoted("-b", value) + " is not understood", "use single or multiple");
-    }
-}
-
-void set_graph(Parser& parser, const std::string& value) {
+void note_graph(Parser& parser, const std::string& option, const std::string& value) {
     for (const std::string& form : split(value, ',')) {
         if (!equals_ignoring_case(form, "tty") && !equals_ignoring_case(form, "png") &&
             !equals_ignoring_case(form, "pdf")) {
-            throw Error(quoted("-G", form) + " is not a form of graph", "use tty, png, pdf, or several with commas");
+            throw Error(quoted(option, form) + " is not a form of graph", "use tty, png, pdf, or several with commas");
         }
     }
-    parser.options().graph = value;
     parser.note("-G is accepted without effect: no graph is drawn; --json FILE holds every sample to draw from");
 }
 
-/// What a value of -s or -w stands for.
-template <typename Value>
-struct Named {
-    const char* name;
-    Value value;
-};
-
-constexpr std::array<Named<Synchronisation>, 6> kSynchronisations{{
-    {"pscw", Synchronisation::pscw},
-    {"fence", Synchronisation::fence},
-    {"lock", Synchronisation::lock},
-    {"flush", Synchronisation::flush},
-    {"flush_local", Synchronisation::flush_local},
-    {"lock_all", Synchronisation::lock_all},
-}};
-constexpr std::array<Named<WindowForm>, 3> kWindowForms{{
-    {"create", WindowForm::create},
-    {"allocate", WindowForm::allocate},
-    {"dynamic", WindowForm::dynamic},
-}};
-
-template <typename Value, std::size_t count>
-Value value_named(const std::string& option, const std::string& name, const std::array<Named<Value>, count>& values) {
-    std::string list;
-    for (const Named<Value>& one : values) {
-        if (equals_ignoring_case(name, one.name)) {
-            return one.value;
-        }
-        list += (list.empty() ? "" : ", ") + std::string(one.name);
-    }
-    throw Error(quoted(option, name) + " is not understood", "use one of " + list);
+void note_papi(Parser& parser, const std::string&, const std::string&) {
+    parser.note("-P is accepted without effect: no hardware counters are read; run under a profiler such as perf");
 }
 
-template <typename Value, std::size_t count>
-const char* name_of(const std::array<Named<Value>, count>& values, Value value) {
-    return std::find_if(values.begin(), values.end(), [&](const auto& one) { return one.value == value; })->name;
-}
-
-void set_synchronisation(Parser& parser, const std::string& value) {
-    const Synchronisation synchronisation = value_named("-s", value, kSynchronisations);
+void set_synchronisation(Parser& parser, const std::string& option, const std::string& value) {
+    const Synchronisation synchronisation = kSynchronisations.parse(option, value);
     if (parser.test.family == Family::one_sided_bidirectional_bandwidth && !target_takes_part(synchronisation)) {
         throw Error(std::string(parser.test.name) + " takes no -s " + value,
                     "use pscw or fence, in which both ranks take part");
     }
     parser.options().synchronisation = synchronisation;
-}
-
-void set_window_form(Parser& parser, const std::string& value) {
-    parser.options().window_form = value_named("-w", value, kWindowForms);
-}
-
-std::optional<ContenderChoice::Kind> contender_kind(const std::string& name) {
-    using Kind = ContenderChoice::Kind;
-    for (const Kind kind : {Kind::native, Kind::awaken, Kind::staged, Kind::xccl, Kind::raw}) {
-        if (name == to_string(kind)) {
-            return kind;
-        }
-    }
-    return std::nullopt;
-}
-
-ContenderChoice::Kind required_kind(const std::string& option, const std::string& name) {
-    if (const auto kind = contender_kind(name)) {
-        return *kind;
-    }
-    throw Error(quoted(option, name) + " is not a contender", "use native, awaken, staged, xccl or raw");
-}
-
-/// As split, but a backslash takes the meaning from the character after it, for values that hold separators; it stays
-/// in the parts, which unescaped() removes.
-std::vector<std::string> split_unescaped(const std::string& text, const char separator) {
-    std::vector<std::string> parts(1);
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] == '\\' && i + 1 < text.size()) {
-            parts.back() += text[i];
-            parts.back() += text[++i];
-        } else if (text[i] == separator) {
-            parts.emplace_back();
-        } else {
-            parts.back() += text[i];
-        }
-    }
-    return parts;
 }
 
 std::string unescaped(const std::string& text) {
@@ -542,7 +498,7 @@ std::string unescaped(const std::string& text) {
     return result;
 }
 
-void add_launcher(Parser& parser, const std::string& value) {
+void add_launcher(Parser& parser, const std::string&, const std::string& value) {
     if (value.empty() || value.back() == '=') {
         throw Error(quoted("--launcher", value) + " names no command", "write --launcher 'mpiexec -n 2', for example");
     }
@@ -550,28 +506,23 @@ void add_launcher(Parser& parser, const std::string& value) {
 }
 
 /// [LABEL=]KIND{+NAME=VALUE}, separated by commas. Said again, it replaces what was said before.
-void set_contenders(Parser& parser, const std::string& value) {
+void set_contenders(Parser& parser, const std::string& option, const std::string& value) {
     std::vector<ContenderChoice>& contenders = parser.options().contenders;
     contenders.clear();
-    for (const std::string& item : split_unescaped(value, ',')) {
-        const std::vector<std::string> parts = split_unescaped(item, '+');
+    for (const std::string& item : split(value, ',', '\\')) {
+        const std::vector<std::string> parts = split(item, '+', '\\');
+        const std::size_t equals = parts[0].find('=');
+        const std::string kind = parts[0].substr(equals + 1);  // all of it where there is no label
         ContenderChoice contender;
-        std::string kind = parts[0];
-        const std::size_t equals = kind.find('=');
-        if (equals != std::string::npos) {
-            contender.name = kind.substr(0, equals);
-            kind = kind.substr(equals + 1);
-        } else {
-            contender.name = kind;
-        }
-        contender.kind = required_kind("--compare", kind);
+        contender.name = parts[0].substr(0, equals);
+        contender.kind = kContenders.parse(option, kind);
         if (contender.name.empty() || (parts.size() > 1 && equals == std::string::npos)) {
-            throw Error(quoted("--compare", item) + " has no label to show in tables",
+            throw Error(quoted(option, item) + " has no label to show in tables",
                         "write LABEL=" + item.substr(equals + 1));
         }
         for (std::size_t i = 1; i < parts.size(); ++i) {
             if (parts[i].find('=') == std::string::npos || parts[i].front() == '=') {
-                throw Error(quoted("--compare", item) + ": '" + parts[i] + "' is not an environment variable",
+                throw Error(quoted(option, item) + ": '" + parts[i] + "' is not an environment variable",
                             "write LABEL=KIND+NAME=VALUE");
             }
             contender.environment.push_back(unescaped(parts[i]));
@@ -585,235 +536,200 @@ void set_contenders(Parser& parser, const std::string& value) {
     }
 }
 
-void set_modes(Parser& parser, const std::string& value) {
+void set_modes(Parser& parser, const std::string& option, const std::string& value) {
     std::vector<Mode> modes;
     for (const std::string& name : split(value, ',')) {
-        Mode mode{};
-        if (name == "waited") {
-            mode = Mode::waited;
-        } else if (name == "queued") {
-            mode = Mode::queued;
-        } else {
-            throw Error(quoted("--mode", name) + " is not a timing mode", "use waited, queued or waited,queued");
-        }
-        if (std::find(modes.begin(), modes.end(), mode) == modes.end()) {
-            modes.push_back(mode);
-        }
+        add_if_new(modes, kModes.parse(option, name));
     }
     parser.options().modes = std::move(modes);
 }
 
-void set_max_time(Parser& parser, const std::string& value) {
-    double seconds = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
-    if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(seconds) || seconds <= 0) {
-        throw Error(quoted("--max-time", value) + " is not a time", "use seconds, such as 2 or 0.5");
+/// A positive fraction, also as a percentage.
+void set_precision(Parser& parser, const std::string& option, const std::string& value) {
+    const bool percent = value.ends_with('%');
+    const double fraction =
+        decimal(value.substr(0, value.size() - (percent ? 1 : 0))).value_or(0) / (percent ? 100 : 1);
+    if (fraction <= 0 || fraction >= 1) {
+        throw Error(quoted(option, value) + " is not a fraction between 0 and 1", "use 0.01 or 1%, for example");
+    }
+    parser.options().precision = fraction;
+}
+
+void set_max_time(Parser& parser, const std::string& option, const std::string& value) {
+    const double seconds = decimal(value).value_or(0);
+    if (seconds <= 0) {
+        throw Error(quoted(option, value) + " is not a time", "use seconds, such as 2 or 0.5");
     }
     parser.options().time_limit_s = seconds;
 }
 
+void set_json_file(Parser& parser, const std::string& option, const std::string& value) {
+    if (value.empty()) {
+        throw Error(option + " has an empty file name", "name a file, or - for stdout");
+    }
+    parser.options().json_file = value;
+}
+
+void set_rank_buffers(Parser& parser, const std::string& option, const std::string& value) {
+    parser.options().rank_buffers =
+        parse_list(value, [&](const std::string& kind) { return kBufferKinds.parse(option, kind); });
+}
+
+void set_gpu_map(Parser& parser, const std::string& option, const std::string& value) {
+    parser.options().gpu_map =
+        parse_list(value, [&](const std::string& device) { return parse_number<int>(option, device, 0); });
+}
+
+/// --emulate is obeyed by `awaken bench` before this process starts.
+void obeyed_before(Parser&, const std::string&, const std::string&) {}
+
 const std::vector<Row>& rows() {
+    using std::to_string;
+    static const Options defaults;
     static const std::vector<Row> table = {
-        {'h', "help", no_argument, "", "prints this help", nullptr},
-        {'v', "version", no_argument, "", "prints the name and the version of the output", nullptr},
-        {'m', "message-size", required_argument, "[MIN:]MAX",
+        {'h', "help", "", "prints this help", nullptr},
+        {'v', "version", "", "prints the name and the version of the output", nullptr},
+        {'m', "message-size", "[MIN:]MAX",
          "sizes in bytes, with an optional K, M or G (powers of two): MAX, MIN:MAX, MIN: or :MAX", set_message_size},
-        {'i', "iterations", required_argument, "N", "timed iterations at every size",
-         [](Parser& p, const std::string& v) {
-             p.options().iterations = parse_number<std::size_t>("-i", v, 1, kMostIterations);
-         }},
-        {'x', "warmup", required_argument, "N", "iterations before the timed ones",
-         [](Parser& p, const std::string& v) {
-             p.options().warmup = parse_number<std::size_t>("-x", v, 0, kMostIterations);
-         }},
-        {'f', "full", no_argument, "", "prints more columns: extremes over ranks, iterations, parts of the time",
-         [](Parser& p, const std::string&) { p.options().full = true; }},
-        {'W', "window-size", required_argument, "N", "messages under way at once",
-         [](Parser& p, const std::string& v) {
-             p.options().window_size = parse_number<int>("-W", v, 1, kMostMessages);
-         }},
-        {'V', "vary-window", optional_argument, "", "windows of 1, 2, 4 to 128 messages instead of one size",
-         [](Parser& p, const std::string&) { p.options().vary_window = true; }},
-        {'R', "print-rate", required_argument, "0|1", "whether messages per second are printed",
-         [](Parser& p, const std::string& v) { p.options().print_rate = parse_number<int>("-R", v, 0, 1) == 1; }},
-        {'p', "num-pairs", required_argument, "N", "pairs that take part",
-         [](Parser& p, const std::string& v) { p.options().pairs = parse_number<int>("-p", v, 1); }},
-        {'t', "num-test-calls", required_argument, "N|[S:]R",
+        {'i', "iterations", "N", "timed iterations at every size",
+         set_number<&Options::iterations, std::size_t{1}, kMostIterations>},
+        {'x', "warmup", "N", "iterations before the timed ones",
+         set_number<&Options::warmup, std::size_t{0}, kMostIterations>},
+        {'f', "full", "", "prints more columns: extremes over ranks, iterations, parts of the time",
+         set_flag<&Options::full>},
+        {'W', "window-size", "N", "messages under way at once", set_number<&Options::window_size, 1, kMostMessages>},
+        {'V', "vary-window", "", "windows of 1, 2, 4 to 128 messages instead of one size",
+         set_flag<&Options::vary_window>, "", true},
+        {'R', "print-rate", "0|1", "whether messages per second are printed", set_number<&Options::print_rate, 0, 1>,
+         "1"},
+        {'p', "num-pairs", "N", "pairs that take part", set_number<&Options::pairs, 1>, "half of the ranks"},
+        {'t', "num-test-calls", "N|[S:]R",
          "nonblocking collectives: MPI_Test calls during the computation; latency_mt and latency_mp: threads or "
-         "processes "
-         "of the sender and of the receiver",
+         "processes of the sender and of the receiver",
          set_test_calls},
-        {'M', "mem-limit", required_argument, "SIZE", "most memory for buffers, bytes a process", set_memory_limit},
-        {'d', "accelerator", required_argument, "cuda|rocm|managed|openacc",
-         "device (or managed) buffers on every rank, where SRC and DST do not say otherwise", set_accelerator},
-        {'r', "cuda-target", required_argument, "cpu|gpu|both", "where nonblocking collectives compute meanwhile",
-         set_compute_target},
-        {'a', "array-size", required_argument, "N", "size of the arrays of the computation on the GPU",
-         [](Parser& p, const std::string& v) { p.options().array_size = parse_number<int>("-a", v, 1); }},
-        {'c', "validation", optional_argument, "log:DIR",
+        {'M', "mem-limit", "SIZE", "most memory for buffers, bytes a process", set_memory_limit,
+         to_string(defaults.memory_limit)},
+        {'d', "accelerator", "cuda|rocm|managed|openacc",
+         "device (or managed) buffers on every rank, where SRC and DST do not say otherwise", set_accelerator,
+         "host buffers"},
+        {'r', "cuda-target", "cpu|gpu|both", "where nonblocking collectives compute meanwhile", set_compute_target,
+         "cpu"},
+        {'a', "array-size", "N", "size of the arrays of the computation on the GPU",
+         set_number<&Options::array_size, 1>, to_string(defaults.array_size)},
+        {'c', "validation", "log:DIR",
          "prints a Validation column, and logs mismatches of each rank into DIR; data are checked without it too",
-         set_validation},
-        {'u', "validation-warmup", required_argument, "N",
-         "untimed calls after a check and before timed ones, at most 10",
-         [](Parser& p, const std::string& v) {
-             p.options().validation_warmup = parse_number<int>("-u", v, 0, kMostValidationWarmup);
-         }},
-        {'b', "buffer-num", required_argument, "single|multiple", "one buffer, or one for each message of a window",
-         set_buffer_number},
-        {'G', "graph", required_argument, "tty,png,pdf", "accepted without effect: --json holds every sample",
-         set_graph},
-        {'P', "papi", required_argument, "EVENTS:PATH", "accepted without effect: no hardware counters are read",
-         [](Parser& p, const std::string& v) {
-             p.options().papi = v;
-             p.note("-P is accepted without effect: no hardware counters are read; run under a profiler such as perf");
-         }},
-        {'D', "ddt", required_argument, "cont|vect:STRIDE:BLOCK|indx:FILE",
+         set_validation, "", true},
+        {'u', "validation-warmup", "N", "untimed calls after a check and before timed ones, at most 10",
+         set_number<&Options::validation_warmup, 0, kMostValidationWarmup>, to_string(defaults.validation_warmup)},
+        {'b', "buffer-num", "single|multiple", "one buffer, or one for each message of a window",
+         set_choice<&Options::multiple_buffers, kBufferNumbers>, "single"},
+        {'G', "graph", "tty,png,pdf", "accepted without effect: --json holds every sample", note_graph},
+        {'P', "papi", "EVENTS:PATH", "accepted without effect: no hardware counters are read", note_papi},
+        {'D', "ddt", "cont|vect:STRIDE:BLOCK|indx:FILE",
          "a derived datatype; elements of -T, and lines 'displacement, block length' of them in FILE; not with -c",
          set_derived_type},
-        {'N', "nhbr", required_argument, "cart:DIMENSIONS:RADIUS|graph:FILE",
-         "the neighbourhood; lines 'source, destination' in FILE", set_neighborhood},
-        {'T', "type", required_argument, "TYPE",
+        {'N', "nhbr", "cart:DIMENSIONS:RADIUS|graph:FILE", "the neighbourhood; lines 'source, destination' in FILE",
+         set_neighborhood, "cart:1:1"},
+        {'T', "type", "TYPE",
          "mpi_char, mpi_int, mpi_float, mpi_double, or all for the first three; again or with commas for several",
          add_types},
-        {'I', "session", no_argument, "", "starts MPI through a session",
-         [](Parser& p, const std::string&) { p.options().session = true; }},
-        {'l', "in-place", no_argument, "", "MPI_IN_PLACE as the send buffer",
-         [](Parser& p, const std::string&) { p.options().in_place = true; }},
-        {'z', "tail-lat", optional_argument, "P,P,..",
-         "columns of percentiles, at most 5; attached to the letter (-z50,99)", set_percentiles},
-        {'k', "root-rank", required_argument, "fixed:R|rotate", "the root", set_root},
-        {'s', "sync-option", required_argument, "pscw|fence|lock|flush|flush_local|lock_all",
-         "synchronisation of one-sided tests", set_synchronisation},
-        {'w', "win-options", required_argument, "create|allocate|dynamic", "window of one-sided tests",
-         set_window_form},
+        {'I', "session", "", "starts MPI through a session", set_flag<&Options::session>},
+        {'l', "in-place", "", "MPI_IN_PLACE as the send buffer", set_flag<&Options::in_place>},
+        {'z', "tail-lat", "P,P,..", "columns of percentiles, at most 5; attached to the letter (-z50,99)",
+         set_percentiles, "50,90,99", true},
+        {'k', "root-rank", "fixed:R|rotate", "the root", set_root, "fixed:0"},
+        {'s', "sync-option", "pscw|fence|lock|flush|flush_local|lock_all", "synchronisation of one-sided tests",
+         set_synchronisation},
+        {'w', "win-options", "create|allocate|dynamic", "window of one-sided tests",
+         set_choice<&Options::window_form, kWindowForms>},
 
-        {kCompare, "compare", required_argument, "LIST",
+        {kOurs, "compare", "LIST",
          "runs contenders in turns and compares them: native, awaken, staged, xccl, raw; each "
-         "[LABEL=]KIND[+NAME=VALUE..], "
-         "where NAME=VALUE is set in the environment of a launch of its own (commas and plus signs in it after \\)",
+         "[LABEL=]KIND[+NAME=VALUE..], where NAME=VALUE is set in the environment of a launch of its own (commas and "
+         "plus signs in it after \\)",
          set_contenders},
-        {kLauncher, "launcher", required_argument, "[CONTENDER=]COMMAND",
+        {kOurs, "launcher", "[CONTENDER=]COMMAND",
          "comparisons: starts contenders with a launch command of their own, such as another MPI's mpiexec -n 2",
          add_launcher},
-        {kMpiexec, "mpiexec", required_argument, "[CONTENDER=]COMMAND", "another name of --launcher", add_launcher},
-        {kRanks, "ranks", required_argument, "N",
+        {kOurs, "mpiexec", "[CONTENDER=]COMMAND", "another name of --launcher", add_launcher},
+        {kOurs, "ranks", "N",
          "comparisons that start their ranks: how many (2); in the place of {ranks} of --launcher, or as -n N",
-         [](Parser& p, const std::string& v) { p.options().launched_ranks = parse_number<int>("--ranks", v, 1); }},
-        {kListen, "listen", required_argument, "ADDRESS",
+         set_number<&Options::launched_ranks, 1>},
+        {kOurs, "listen", "ADDRESS",
          "comparisons with launches on several nodes: the address of this one at which they ask for their turns",
-         [](Parser& p, const std::string& v) { p.options().listen_address = v; }},
-        {kStartLimit, "start-limit", required_argument, "SECONDS",
+         set_text<&Options::listen_address>, defaults.listen_address},
+        {kOurs, "start-limit", "SECONDS",
          "comparisons with launches: gives up one whose ranks have not started by then (120)",
-         [](Parser& p, const std::string& v) { p.options().start_limit_s = parse_number<int>("--start-limit", v, 1); }},
-        {kTurns, "turns", required_argument, "ADDRESS",
-         "given to launches of a comparison by the process that starts them",
-         [](Parser& p, const std::string& v) { p.options().turns = v; }},
-        {kMode, "mode", required_argument, "waited,queued",
-         "comparisons: each call waited for, or calls started back to back and waited for together", set_modes},
-        {kAdaptive, "adaptive", no_argument, "", "iterations until --precision or --max-time is reached",
-         [](Parser& p, const std::string&) { p.options().adaptive = true; }},
-        {kPrecision, "precision", required_argument, "FRACTION",
-         "stops when the 95 % interval of the median is within this part of it; implies --adaptive",
-         [](Parser& p, const std::string& v) { p.options().precision = parse_fraction("--precision", v); }},
-        {kMaxTime, "max-time", required_argument, "SECONDS", "most time a contender and size; implies --adaptive",
-         set_max_time},
-        {kJson, "json", required_argument, "FILE",
-         "everything measured, with all samples; - for stdout instead of the table",
-         [](Parser& p, const std::string& v) {
-             if (v.empty()) {
-                 throw Error("--json has an empty file name", "name a file, or - for stdout");
-             }
-             p.options().json_file = v;
-         }},
-        {kOmbVersion, "omb-version", required_argument, "7.5|7.0", "whose output is printed",
-         [](Parser& p, const std::string& v) {
-             if (v != "7.5" && v != "7.0") {
-                 throw Error(quoted("--omb-version", v) + " is not a known output", "use 7.5 or 7.0");
-             }
-             p.options().omb_version = v;
-         }},
-        {kBuffers, "buffers", required_argument, "KIND,KIND,..",
-         "kinds of buffers of ranks 0, 1, ..; repeated for the ranks after",
-         [](Parser& p, const std::string& v) {
-             std::vector<BufferChoice>& kinds = p.options().rank_buffers;
-             kinds.clear();
-             for (const std::string& kind : split(v, ',')) {
-                 kinds.push_back(parse_buffer("--buffers", kind));
-             }
-         }},
-        {kGpuMap, "gpu-map", required_argument, "N,N,..",
-         "the GPU of each rank of a node, by its local rank; repeated for the ranks after",
-         [](Parser& p, const std::string& v) {
-             std::vector<int>& map = p.options().gpu_map;
-             map.clear();
-             for (const std::string& device : split(v, ',')) {
-                 map.push_back(parse_number<int>("--gpu-map", device, 0));
-             }
-         }},
-        {kUnaligned, "unaligned", no_argument, "", "buffers begin one element behind their allocation",
-         [](Parser& p, const std::string&) { p.options().unaligned = true; }},
-        {kPartitions, "partitions", required_argument, "N",
+         set_number<&Options::start_limit_s, 1>},
+        {kOurs, "turns", "ADDRESS", "given to launches of a comparison by the process that starts them",
+         set_text<&Options::turns>},
+        {kOurs, "mode", "waited,queued",
+         "comparisons: each call waited for, or calls started back to back and waited for together", set_modes,
+         "waited"},
+        {kOurs, "adaptive", "", "iterations until --precision or --max-time is reached", set_flag<&Options::adaptive>},
+        {kOurs, "precision", "FRACTION",
+         "stops when the 95 % interval of the median is within this part of it; implies --adaptive", set_precision,
+         "0.01"},
+        {kOurs, "max-time", "SECONDS", "most time a contender and size; implies --adaptive", set_max_time, "2"},
+        {kOurs, "json", "FILE", "everything measured, with all samples; - for stdout instead of the table",
+         set_json_file},
+        {kOurs, "omb-version", "7.5|7.0", "whose output is printed", set_choice<&Options::omb_version, kOmbVersions>,
+         defaults.omb_version},
+        {kOurs, "buffers", "KIND,KIND,..", "kinds of buffers of ranks 0, 1, ..; repeated for the ranks after",
+         set_rank_buffers},
+        {kOurs, "gpu-map", "N,N,..", "the GPU of each rank of a node, by its local rank; repeated for the ranks after",
+         set_gpu_map},
+        {kOurs, "unaligned", "", "buffers begin one element behind their allocation", set_flag<&Options::unaligned>},
+        {kOurs, "partitions", "N",
          "partitioned_latency: equal parts of a message; where N does not divide its elements, the most that do",
-         [](Parser& p, const std::string& v) { p.options().partitions = parse_number<int>("--partitions", v, 1); }},
-        {kStepFactor, "step-factor", required_argument, "N", "from one size to the next",
-         [](Parser& p, const std::string& v) {
-             p.options().step_factor = parse_number<std::size_t>("--step-factor", v, 2);
-         }},
-        {kNoCheck, "no-check", no_argument, "", "leaves out the check of the data",
-         [](Parser& p, const std::string&) { p.options().validate = false; }},
-        {kSelfTest, "self-test", no_argument, "", "damages data on purpose, which the check must find",
-         [](Parser& p, const std::string&) { p.options().self_test = true; }},
-        {kAssumeGpuAware, "assume-gpu-aware", no_argument, "",
+         set_number<&Options::partitions, 1>, to_string(defaults.partitions)},
+        {kOurs, "step-factor", "N", "from one size to the next", set_number<&Options::step_factor, std::size_t{2}>,
+         "2"},
+        {kOurs, "no-check", "", "leaves out the check of the data", set_flag<&Options::validate, false>},
+        {kOurs, "self-test", "", "damages data on purpose, which the check must find", set_flag<&Options::self_test>},
+        {kOurs, "assume-gpu-aware", "",
          "native takes device memory although it says that it does not, such as Open MPI over a UCX that knows GPUs",
-         [](Parser& p, const std::string&) { p.options().assume_gpu_aware = true; }},
-        {kNative, "native", no_argument, "", "without the layer: the MPI as it is",
-         [](Parser& p, const std::string&) { p.options().native = true; }},
-        {kEmulate, "emulate", required_argument, "KIND:N",
-         "on N emulated GPUs: cuda:N, hip:N, or hip5:N as under ROCm 5",
-         [](Parser&, const std::string&) {}},  // obeyed by `awaken bench` before this process starts
-        {kNoProgress, "no-progress", no_argument, "", "no progress on a terminal's stderr",
-         [](Parser& p, const std::string&) { p.options().progress = false; }},
-        {kQuiet, "quiet", no_argument, "", "no notes on stderr",
-         [](Parser& p, const std::string&) { p.options().quiet_notes = true; }},
-        {kList, "list", no_argument, "", "lists the tests", nullptr},
+         set_flag<&Options::assume_gpu_aware>},
+        {kOurs, "native", "", "without the layer: the MPI as it is", set_flag<&Options::native>},
+        {kOurs, "emulate", "KIND:N", "on N emulated GPUs: cuda:N, hip:N, or hip5:N as under ROCm 5", obeyed_before},
+        {kOurs, "no-progress", "", "no progress on a terminal's stderr", set_flag<&Options::progress, false>},
+        {kOurs, "quiet", "", "no notes on stderr", set_flag<&Options::quiet_notes>},
+        {kOurs, "list", "", "lists the tests", nullptr},
     };
     return table;
 }
 
-const Row& row_of(int code) {
-    const auto found = std::find_if(rows().begin(), rows().end(), [&](const Row& row) { return row.code == code; });
-    return *found;
+/// What stands for a row in getopt_long.
+int code_of(const Row& row) {
+    return row.of_omb() ? row.letter : kBehindLetters + static_cast<int>(&row - rows().data());
 }
 
-bool takes(const TestInfo& test, const Row& row) {
-    if (row.code < kOmbVersion) {
-        return std::strchr(test.options, row.code) != nullptr;
-    }
-    // What only says something of messages has no meaning for starting up.
-    const bool starts_only = test.family == Family::startup;
-    switch (row.code) {
-        case kNative:
-        case kEmulate:
-        case kQuiet:
-        case kNoProgress:
-        case kTurns:
-        case kOmbVersion:
-        case kJson:
-        case kList:
-            return true;
-        case kStepFactor:
-            return test.sized && !test.is_of_one_element();
-        case kUnaligned:
-            return test.sized;
-        case kBuffers:
-            return !starts_only && test.collective != Collective::barrier;
-        default:
-            return !starts_only;
-    }
+const Row& row_of(int code) {
+    return *std::find_if(rows().begin(), rows().end(), [&](const Row& row) { return code_of(row) == code; });
 }
 
 bool takes_sides(const TestInfo& test) {
     return test.family != Family::startup && test.collective != Collective::barrier;
+}
+
+bool takes(const TestInfo& test, const Row& row) {
+    if (row.of_omb()) {
+        return std::strchr(test.options, row.letter) != nullptr;
+    }
+    const std::string_view name = row.name;
+    if (name == "step-factor") {
+        return test.sized && !test.is_of_one_element();
+    }
+    if (name == "unaligned") {
+        return test.sized;
+    }
+    if (name == "buffers") {
+        return takes_sides(test);
+    }
+    // What only says something of messages has no meaning for starting up.
+    static const std::set<std::string_view> kForAll = {"native", "emulate",     "quiet", "no-progress",
+                                                       "turns",  "omb-version", "json",  "list"};
+    return test.family != Family::startup || kForAll.count(name) != 0;
 }
 
 std::string help_hint(const TestInfo& test) {
@@ -824,52 +740,46 @@ std::string help_hint(const TestInfo& test) {
 void note_options_without_effect(Parser& parser) {
     const TestInfo& test = parser.test;
     Options& options = parser.options();
-    const auto without_effect = [&](int code, const std::string& why) {
-        if (parser.has(code)) {
-            parser.note(short_spelling(row_of(code)) + " is accepted without effect: " + why);
-        }
-    };
     const bool nonblocking = test.family == Family::nonblocking_collective;
     const bool concurrent = test.family == Family::threaded_latency || test.family == Family::process_latency;
-    if (!nonblocking) {
-        without_effect('r', "only nonblocking collectives compute");
-        without_effect('a', "only nonblocking collectives compute");
-    } else if (!parser.options().compute_on_gpu) {
-        without_effect('a', "it is of the computation on the GPU (-r gpu or -r both)");
-    }
-    if (!nonblocking && !concurrent) {
-        without_effect('t', "it is of nonblocking collectives, latency_mt and latency_mp");
-    }
-    if (test.family == Family::congestion) {
-        without_effect('p', "there are no pairs in this test");
-        without_effect('R', "this test prints no message rate");
-        without_effect('V', "only mbw_mr varies its window");
-    }
-    if (test.collective == Collective::barrier) {
-        without_effect('m', "a barrier has no size");
-        without_effect('M', "a barrier has no buffers");
-        without_effect('d', "a barrier has no buffers");
-        without_effect('u', "a barrier has no data to check");
-    }
+    const bool congestion = test.family == Family::congestion;
+    const bool barrier = test.collective == Collective::barrier;
     // Put, get, and get_accumulate, to which OMB gives no types.
-    const bool of_characters = test.is_one_sided() && !test.reduction;
-    if (test.family == Family::congestion || test.collective == Collective::barrier || of_characters) {
-        without_effect('c', "this test has no Validation column, and is checked all the same");
-        options.validation_column = false;
+    const bool one_type = barrier || (test.is_one_sided() && !test.reduction);
+    const bool no_column = congestion || one_type;
+    const bool never_in_place = barrier || test.collective == Collective::bcast || test.neighborhood;
+    const struct {
+        const char* letters;
+        bool without_effect;
+        const char* why;
+    } reasons[] = {
+        {"ra", !nonblocking, "only nonblocking collectives compute"},
+        {"a", nonblocking && !options.compute_on_gpu, "it is of the computation on the GPU (-r gpu or -r both)"},
+        {"t", !nonblocking && !concurrent, "it is of nonblocking collectives, latency_mt and latency_mp"},
+        {"p", congestion, "there are no pairs in this test"},
+        {"R", congestion, "this test prints no message rate"},
+        {"V", congestion, "only mbw_mr varies its window"},
+        {"m", barrier, "a barrier has no size"},
+        {"Md", barrier, "a barrier has no buffers"},
+        {"u", barrier, "a barrier has no data to check"},
+        {"c", no_column, "this test has no Validation column, and is checked all the same"},
+        {"T", one_type, "this test has one type only"},
+        {"l", never_in_place, "MPI has no MPI_IN_PLACE here"},
+        {"W", options.vary_window && test.family == Family::multiple_bandwidth, "-V chooses the windows"},
+        {"m", test.is_of_one_element(), "the operation is on one element"},
+    };
+    for (const auto& [letters, without_effect, why] : reasons) {
+        for (const char* letter = letters; without_effect && *letter != '\0'; ++letter) {
+            const std::string option{'-', *letter};
+            if (parser.has(option)) {
+                parser.note(option + " is accepted without effect: " + why);
+            }
+        }
     }
-    if (test.collective == Collective::barrier || of_characters) {
-        without_effect('T', "this test has one type only");
+    options.validation_column = options.validation_column && !no_column;
+    options.in_place = options.in_place && !never_in_place;
+    if (one_type) {
         options.types.clear();
-    }
-    if (test.collective == Collective::barrier || test.collective == Collective::bcast || test.neighborhood) {
-        without_effect('l', "MPI has no MPI_IN_PLACE here");
-        options.in_place = false;
-    }
-    if (parser.options().vary_window && test.family == Family::multiple_bandwidth) {
-        without_effect('W', "-V chooses the windows");
-    }
-    if (test.is_of_one_element()) {
-        without_effect('m', "the operation is on one element");
     }
 }
 
@@ -901,47 +811,46 @@ void refuse_sizes_below_an_element(Parser& parser) {
 void check_combinations(Parser& parser) {
     const TestInfo& test = parser.test;
     Options& options = parser.options();
-    if (parser.has('D') && parser.has('c')) {
-        throw Error("-c and -D exclude each other",
-                    "leave out one: OMB has no Validation column for derived datatypes");
-    }
-    if (!options.validate && (options.validation_column || options.self_test)) {
-        throw Error(std::string("--no-check contradicts ") + (options.self_test ? "--self-test" : "-c"),
-                    "leave out one");
-    }
-    if (!options.contenders.empty() && options.vary_window && test.family == Family::multiple_bandwidth) {
-        throw Error("-V is not for comparisons", "compare at one window: -W N");
-    }
-    if (!options.launchers.empty() && options.contenders.empty()) {
-        throw Error("--launcher is for comparisons", "add --compare, such as --compare native,awaken");
-    }
-    if (options.launched_ranks > 0 && options.contenders.empty()) {
-        throw Error("--ranks is for comparisons", "add --compare, such as --compare native,awaken");
-    }
-    if (parser.has(kPartitions) && test.family != Family::partitioned_latency) {
-        throw Error("--partitions is for partitioned_latency", "leave it out");
-    }
-    if (parser.has(kMode) && options.contenders.empty()) {
-        throw Error("--mode is for comparisons", "add --compare, such as --compare native,awaken");
-    }
-    if (parser.has(kAdaptive) && parser.has('i')) {
-        throw Error("-i fixes the iterations that --adaptive is to choose", "leave out one");
-    }
-    if (options.native) {
-        for (const ContenderChoice& contender : options.contenders) {
-            if (contender.kind == ContenderChoice::Kind::awaken && contender.environment.empty() &&
-                options.launchers.empty()) {
-                throw Error("--native leaves out the layer that '" + contender.name + "' is to run through",
-                            "leave out --native: comparisons run `native` without the layer all the same");
-            }
+    const bool compares = !options.contenders.empty();
+    const bool limits = parser.has("--precision") || parser.has("--max-time");
+    const auto layered =
+        std::find_if(options.contenders.begin(), options.contenders.end(), [](const ContenderChoice& contender) {
+            return contender.kind == ContenderChoice::Kind::awaken && contender.environment.empty();
+        });
+    const bool needs_layer = layered != options.contenders.end() && options.launchers.empty();
+    const char* const compare = "add --compare, such as --compare native,awaken";
+    const struct {
+        bool wrong;
+        std::string cause;
+        const char* remedy;
+    } rules[] = {
+        {parser.has("-D") && parser.has("-c"), "-c and -D exclude each other",
+         "leave out one: OMB has no Validation column for derived datatypes"},
+        {!options.validate && options.self_test, "--no-check contradicts --self-test", "leave out one"},
+        {!options.validate && options.validation_column, "--no-check contradicts -c", "leave out one"},
+        {compares && options.vary_window && test.family == Family::multiple_bandwidth, "-V is not for comparisons",
+         "compare at one window: -W N"},
+        {!compares && !options.launchers.empty(), "--launcher is for comparisons", compare},
+        {!compares && options.launched_ranks > 0, "--ranks is for comparisons", compare},
+        {parser.has("--partitions") && test.family != Family::partitioned_latency,
+         "--partitions is for partitioned_latency", "leave it out"},
+        {!compares && parser.has("--mode"), "--mode is for comparisons", compare},
+        {parser.has("--adaptive") && parser.has("-i"), "-i fixes the iterations that --adaptive is to choose",
+         "leave out one"},
+        {options.native && needs_layer,
+         "--native leaves out the layer that '" + (needs_layer ? layered->name : "") + "' is to run through",
+         "leave out --native: comparisons run `native` without the layer all the same"},
+        {limits && parser.has("-i"), "-i fixes the iterations that --precision and --max-time are to choose",
+         "leave out one"},
+    };
+    for (const auto& [wrong, cause, remedy] : rules) {
+        if (wrong) {
+            throw Error(cause, remedy);
         }
     }
     // A fixed number of iterations wins; precision and time alone say that they are to be chosen.
-    if (!parser.has('i')) {
-        options.adaptive =
-            options.adaptive || parser.has(kPrecision) || parser.has(kMaxTime) || !options.contenders.empty();
-    } else if (parser.has(kPrecision) || parser.has(kMaxTime)) {
-        throw Error("-i fixes the iterations that --precision and --max-time are to choose", "leave out one");
+    if (!parser.has("-i")) {
+        options.adaptive = options.adaptive || limits || compares;
     }
     if (test.one_sided == OneSided::compare_and_swap && !options.types.empty()) {
         // MPI-4.1, 12.3.4: whole numbers, logical values and bytes.
@@ -987,12 +896,12 @@ void set_sides(Parser& parser, const std::vector<std::string>& words) {
     }
     for (const std::string& word : words) {
         // getopt takes an argument that may be missing only where it is attached, and leaves another among the words.
-        const bool percentiles = parser.has('z') && word.find_first_not_of("0123456789,") == std::string::npos;
-        if (percentiles || (parser.has('c') && word.starts_with("log"))) {
+        const bool percentiles = parser.has("-z") && word.find_first_not_of("0123456789,") == std::string::npos;
+        if (percentiles || (parser.has("-c") && word.starts_with("log"))) {
             const std::string option = percentiles ? "-z" : "-c";
             throw Error("'" + word + "' stands apart from " + option, "attach it: " + option + word);
         }
-        parser.options().sides.push_back(parse_buffer("", word));
+        parser.options().sides.push_back(kBufferKinds.parse("", word));
         if (word == "M" && !parser.test.is_one_sided()) {
             parser.note("M is deprecated and taken as MH: write MH (first touched on the host) or MD (on the device)");
         }
@@ -1025,82 +934,36 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t wid
     return result;
 }
 
+/// The value without the option; empty when there is none.
 std::string default_text(const Row& row, const TestInfo& test) {
     const Defaults defaults = defaults_of(test);
     const auto small_and_large = [&](std::size_t small, std::size_t large) {
-        if (small == large) {
-            return std::to_string(small);
-        }
-        return std::to_string(small) + ", above 8192 bytes " + std::to_string(large);
+        return std::to_string(small) + (small == large ? "" : ", above 8192 bytes " + std::to_string(large));
     };
-    switch (row.code) {
+    switch (row.letter) {
         case 'm':
-            if (test.is_of_one_element()) {
-                return "";
-            }
-            return test.sized ? std::to_string(defaults.minimum_size) + ":" + std::to_string(defaults.maximum_size)
-                              : "";
+            return test.is_of_one_element() || !test.sized
+                       ? ""
+                       : std::to_string(defaults.minimum_size) + ":" + std::to_string(defaults.maximum_size);
         case 'i':
             return small_and_large(defaults.iterations_small, defaults.iterations_large);
         case 'x':
             return small_and_large(defaults.warmup_small, defaults.warmup_large);
         case 'W':
             return std::to_string(defaults.window_size);
-        case 'R':
-            return "1";
-        case 'p':
-            return "half of the ranks";
         case 't':
-            if (test.family == Family::nonblocking_collective) {
-                return "0";
-            }
-            if (test.family == Family::threaded_latency) {
-                return "1:2";
-            }
-            if (test.family == Family::process_latency) {
-                return "2:2";
-            }
-            return "";
-        case 'M':
-            return std::to_string(Options().memory_limit);
-        case 'd':
-            return "host buffers";
-        case 'r':
-            return "cpu";
-        case 'a':
-            return std::to_string(Options().array_size);
-        case 'u':
-            return std::to_string(Options().validation_warmup);
-        case 'b':
-            return "single";
-        case 'N':
-            return "cart:1:1";
+            return test.family == Family::nonblocking_collective ? "0"
+                   : test.family == Family::threaded_latency     ? "1:2"
+                   : test.family == Family::process_latency      ? "2:2"
+                                                                 : "";
         case 'T':
             return mpi_name(types_to_measure({}, test).front());
-        case 'z':
-            return "50,90,99";
-        case 'k':
-            return "fixed:0";
         case 's':
-            return name_of(kSynchronisations, synchronisation_of({}, test));
+            return kSynchronisations.named(synchronisation_of({}, test)).word;
         case 'w':
-            return name_of(kWindowForms, window_form_of({}, test));
-        case kMode:
-            return "waited";
-        case kListen:
-            return Options().listen_address;
-        case kPartitions:
-            return std::to_string(Options().partitions);
-        case kPrecision:
-            return "0.01";
-        case kMaxTime:
-            return "2";
-        case kOmbVersion:
-            return Options().omb_version;
-        case kStepFactor:
-            return "2";
+            return kWindowForms.named(window_form_of({}, test)).word;
         default:
-            return "";
+            return row.standard;
     }
 }
 
@@ -1109,21 +972,14 @@ std::string option_lines(const TestInfo* test, bool of_omb) {
     constexpr std::size_t kWidth = 100;
     std::string text;
     for (const Row& row : rows()) {
-        if ((row.code < kOmbVersion) != of_omb || (test != nullptr && !takes(*test, row))) {
+        if (row.of_omb() != of_omb ||
+            (test != nullptr && (!takes(*test, row) || std::string_view(row.name) == "list"))) {
             continue;
         }
-        if (test != nullptr && row.code == kList) {
-            continue;
-        }
-        std::string head = "  " + spelling(row);
+        std::string head = (of_omb ? "  " : "      ") + spelling(row);
         head += head.size() + 2 > kIndent ? "\n" + std::string(kIndent, ' ') : std::string(kIndent - head.size(), ' ');
-        std::string meaning = row.meaning;
-        if (test != nullptr) {
-            if (const std::string value = default_text(row, *test); !value.empty()) {
-                meaning += " (default " + value + ")";
-            }
-        }
-        text += head + wrapped(meaning, kIndent, kWidth) + "\n";
+        const std::string value = test != nullptr ? default_text(row, *test) : "";
+        text += head + wrapped(row.meaning + (value.empty() ? "" : " (default " + value + ")"), kIndent, kWidth) + "\n";
     }
     return text;
 }
@@ -1137,25 +993,17 @@ constexpr const char* kSidesHelp =
     throw Error(std::string(test.name) + " knows no option '" + word + "'", "see " + help_hint(test));
 }
 
+[[noreturn]] void refuse_without_argument(const Row& row, const std::string& detail = "") {
+    throw Error(short_spelling(row) + " lacks its argument" + detail, "write " + spelling(row));
+}
+
 /// getopt takes the beginning of a name for the name; what `awaken` itself must know before it starts the benchmarks is
 /// looked for under its whole name only.
 void refuse_abbreviation(const Row& row, const std::string_view word) {
-    if (row.code != kNative && row.code != kEmulate) {
-        return;
+    const std::string name = std::string("--") + row.name;
+    if ((name == "--native" || name == "--emulate") && word.substr(0, word.find('=')) != name) {
+        throw Error(std::string(word) + " is short for " + name + ", which must be written in full", "write " + name);
     }
-    if (word.substr(0, word.find('=')) != std::string("--") + row.name) {
-        throw Error(std::string(word) + " is short for --" + row.name + ", which must be written in full",
-                    std::string("write --") + row.name);
-    }
-}
-
-/// getopt gives an option whose argument was forgotten the next option's name; `awaken` would still obey that option.
-void refuse_option_as_argument(const Row& row, const std::string_view argument) {
-    if (!argument.starts_with("--")) {
-        return;
-    }
-    throw Error(short_spelling(row) + " lacks its argument: " + std::string(argument) + " behind it is an option",
-                "write " + spelling(row).substr(row.code < kOmbVersion ? 0 : 4));
 }
 
 CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
@@ -1164,14 +1012,14 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
     std::string letters = ":";
     std::vector<option> long_options;
     for (const Row& row : rows()) {
-        if (row.code < kOmbVersion) {
-            letters += static_cast<char>(row.code);
+        if (row.of_omb()) {
+            letters += row.letter;
             // -V has no argument; that its long form may have one is an accident of OMB's table.
-            if (row.code != 'V') {
-                letters += std::string(static_cast<std::size_t>(row.argument), ':');
+            if (row.letter != 'V') {
+                letters += std::string(static_cast<std::size_t>(row.argument()), ':');
             }
         }
-        long_options.push_back({row.name, row.argument, nullptr, row.code});
+        long_options.push_back({row.name, row.argument(), nullptr, code_of(row)});
     }
     long_options.push_back({nullptr, 0, nullptr, 0});
 
@@ -1195,25 +1043,19 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
         const char* word = at < count ? arguments[static_cast<std::size_t>(at)] : "";
         if (code == '?') {
             // A letter that is known can only be refused as a long option's: one that takes no argument had one.
-            if (optopt > 0 && optopt < kOmbVersion && std::strncmp(word, "--", 2) != 0) {
+            if (optopt > 0 && optopt < kBehindLetters && std::strncmp(word, "--", 2) != 0) {
                 refuse_unknown_option(test, std::string("-") + static_cast<char>(optopt));
             }
             refuse_unknown_option(test, arguments[static_cast<std::size_t>(optind - 1)]);
         }
         if (code == ':') {
-            const Row& row = row_of(optopt);
-            throw Error(short_spelling(row) + " lacks its argument",
-                        "write " + spelling(row).substr(row.code < kOmbVersion ? 0 : 4));
+            refuse_without_argument(row_of(optopt));
         }
         const Row& row = row_of(code);
         if (!takes(test, row)) {
-            std::string remedy = "leave it out; ";
-            if (code == 'f') {
-                remedy = "it is for collectives; ";
-            }
-            if (code == 's' || code == 'w') {
-                remedy = "it is for one-sided tests; ";
-            }
+            const std::string remedy = code == 'f'                  ? "it is for collectives; "
+                                       : code == 's' || code == 'w' ? "it is for one-sided tests; "
+                                                                    : "leave it out; ";
             throw Error(std::string(test.name) + " takes no " + short_spelling(row) + " (--" + row.name + ")",
                         remedy + help_hint(test) + " lists what it takes");
         }
@@ -1224,17 +1066,18 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
             parser.line.request = Request::version;
             continue;
         }
-        if (code == kList) {
+        if (std::string_view(row.name) == "list") {
             return {Request::list, nullptr, {}};
         }
         // The word just read, or the one before its argument.
         const bool argument_apart = optarg != nullptr && optarg == arguments[static_cast<std::size_t>(optind - 1)];
-        if (argument_apart) {
-            refuse_option_as_argument(row, optarg);
+        // getopt gives an option whose argument was forgotten the next option's name; `awaken` would still obey that.
+        if (argument_apart && std::string_view(optarg).starts_with("--")) {
+            refuse_without_argument(row, ": " + std::string(optarg) + " behind it is an option");
         }
         refuse_abbreviation(row, arguments[static_cast<std::size_t>(optind - (argument_apart ? 2 : 1))]);
-        parser.given.insert(code);
-        row.apply(parser, optarg == nullptr ? "" : optarg);
+        parser.given.insert(short_spelling(row));
+        row.apply(parser, short_spelling(row), optarg == nullptr ? "" : optarg);
     }
     set_sides(parser, {arguments.begin() + optind, arguments.begin() + count});
     if (parser.line.request == Request::version) {
@@ -1248,101 +1091,40 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
 }  // namespace
 
 const char* to_string(BufferKind kind) noexcept {
-    switch (kind) {
-        case BufferKind::host:
-            return "host";
-        case BufferKind::pinned:
-            return "pinned";
-        case BufferKind::registered:
-            return "registered";
-        case BufferKind::device:
-            return "device";
-        case BufferKind::managed:
-            return "managed";
-        case BufferKind::pool:
-            return "pool";
-    }
-    return "unknown";
+    return kBufferKinds.named({kind}).shown;
+}
+
+const char* letters_of(const BufferChoice& choice) noexcept {
+    return kBufferKinds.named(choice).word;
+}
+
+const char* to_string(Accelerator accelerator) noexcept {
+    return accelerator == Accelerator::none ? "none" : kAccelerators.named(accelerator).word;
 }
 
 const char* to_string(Mode mode) noexcept {
-    return mode == Mode::waited ? "waited" : "queued";
+    return kModes.named(mode).word;
 }
 
 const char* to_string(ContenderChoice::Kind kind) noexcept {
-    switch (kind) {
-        case ContenderChoice::Kind::native:
-            return "native";
-        case ContenderChoice::Kind::awaken:
-            return "awaken";
-        case ContenderChoice::Kind::staged:
-            return "staged";
-        case ContenderChoice::Kind::xccl:
-            return "xccl";
-        case ContenderChoice::Kind::raw:
-            return "raw";
-        case ContenderChoice::Kind::external:
-            return "external";
-    }
-    return "unknown";
+    return kContenders.named(kind).word;
 }
 
 const char* mpi_name(ElementType type) noexcept {
-    switch (type) {
-        case ElementType::char_:
-            return "MPI_CHAR";
-        case ElementType::int_:
-            return "MPI_INT";
-        case ElementType::float_:
-            return "MPI_FLOAT";
-        case ElementType::double_:
-            return "MPI_DOUBLE";
-    }
-    return "MPI_DATATYPE_NULL";
+    return kTypes.named(type).word;
 }
 
 const char* mpi_name(WindowForm form) noexcept {
-    switch (form) {
-        case WindowForm::create:
-            return "MPI_Win_create";
-        case WindowForm::allocate:
-            return "MPI_Win_allocate";
-        case WindowForm::dynamic:
-            return "MPI_Win_create_dynamic";
-    }
-    return "unknown";
+    return kWindowForms.named(form).shown;
 }
 
 const char* mpi_name(Synchronisation synchronisation) noexcept {
-    switch (synchronisation) {
-        case Synchronisation::lock:
-            return "MPI_Win_lock/unlock";
-        case Synchronisation::pscw:
-            return "MPI_Win_post/start/complete/wait";
-        case Synchronisation::fence:
-            return "MPI_Win_fence";
-        case Synchronisation::flush:
-            return "MPI_Win_flush";
-        case Synchronisation::flush_local:
-            return "MPI_Win_flush_local";
-        case Synchronisation::lock_all:
-            return "MPI_Win_lock_all/unlock_all";
-    }
-    return "unknown";
+    return kSynchronisations.named(synchronisation).shown;
 }
 
 std::size_t size_of(ElementType type) noexcept {
-    switch (type) {
-        case ElementType::char_:
-            return sizeof(char);
-        case ElementType::int_:
-            return sizeof(int);
-        case ElementType::float_:
-            return sizeof(float);
-        case ElementType::double_:
-            return sizeof(double);
-    }
-    return 1;
+    constexpr std::size_t kSizes[] = {sizeof(char), sizeof(int), sizeof(float), sizeof(double)};
+    return kSizes[static_cast<std::size_t>(type)];
 }
 
 CommandLine parse_command_line(std::span<char* const> words) {
@@ -1388,7 +1170,7 @@ std::string help_text(const TestInfo* test) {
     }
     std::string text = std::string("Usage: awaken bench ") + test->name + " [options]" +
                        (takes_sides(*test) ? " [SRC DST]" : "") + "\n\n" +
-                       title_line(*test, {}, Accelerator::none).substr(2) + ": " + test->summary + ".\n";
+                       title_line(*test, {}, Accelerator::none).substr(2) + ": " + summary_of(*test) + ".\n";
     if (test->exact_ranks > 0) {
         text += "Runs on exactly " + std::to_string(test->exact_ranks) + " ranks.\n";
     } else if (test->minimum_ranks > 1) {
@@ -1405,8 +1187,7 @@ std::string help_text(const TestInfo* test) {
 std::vector<OptionDescription> option_descriptions() {
     std::vector<OptionDescription> descriptions;
     for (const Row& row : rows()) {
-        const bool of_omb = row.code < kOmbVersion;
-        descriptions.push_back({of_omb ? spelling(row) : spelling(row).substr(4), row.meaning, of_omb});
+        descriptions.push_back({spelling(row), row.meaning, row.of_omb()});
     }
     return descriptions;
 }
@@ -1427,19 +1208,9 @@ RankBuffers buffers_of_rank(const Options& options, const TestInfo& test, int ra
         const BufferChoice choice = options.sides[rank < of_first_side ? 0 : 1];
         return {choice, choice};
     }
-    BufferChoice choice;
-    switch (options.accelerator) {
-        case Accelerator::none:
-            break;
-        case Accelerator::cuda:
-        case Accelerator::rocm:
-        case Accelerator::openacc:
-            choice.kind = BufferKind::device;
-            break;
-        case Accelerator::managed:
-            choice.kind = BufferKind::managed;
-            break;
-    }
+    const BufferChoice choice{options.accelerator == Accelerator::none      ? BufferKind::host
+                              : options.accelerator == Accelerator::managed ? BufferKind::managed
+                                                                            : BufferKind::device};
     return {choice, choice};
 }
 
@@ -1527,10 +1298,8 @@ Parallelism parallelism_of(const Options& options, const TestInfo& test) {
         return {test.family == Family::process_latency ? 2 : 1, kReceivers};
     }
     const std::vector<std::string> parts = split(*options.test_calls, ':');
-    if (parts.size() == 1) {
-        return {1, parse_number<int>("-t", parts[0], 1, kMostThreads)};
-    }
-    return {parse_number<int>("-t", parts[0], 1, kMostThreads), parse_number<int>("-t", parts[1], 1, kMostThreads)};
+    const auto number = [](const std::string& part) { return parse_number<int>("-t", part, 1, kMostThreads); };
+    return {parts.size() == 1 ? 1 : number(parts.front()), number(parts.back())};
 }
 
 }  // namespace awaken::bench

@@ -30,9 +30,17 @@ enum class BufferKind : std::uint8_t {
 struct BufferChoice {
     BufferKind kind = BufferKind::host;
     bool managed_on_device = false;  ///< MD: prefetched to the device before the measurement
+
+    [[nodiscard]] bool operator==(const BufferChoice&) const = default;
 };
 
+/// "H", "MD", ...
+[[nodiscard]] const char* letters_of(const BufferChoice& choice) noexcept;
+
 enum class Accelerator : std::uint8_t { none, cuda, rocm, managed, openacc };
+
+/// "none", "cuda", ...
+[[nodiscard]] const char* to_string(Accelerator accelerator) noexcept;
 
 /// MPI datatypes that a benchmark can use.
 enum class ElementType : std::uint8_t { char_, int_, float_, double_ };
@@ -83,17 +91,16 @@ enum class Synchronisation : std::uint8_t { lock, pscw, fence, flush, flush_loca
 /// Which contenders run, and how they differ. See docs/benchmarks.md.
 struct ContenderChoice {
     enum class Kind : std::uint8_t {
-        native,   ///< the MPI itself
-        awaken,   ///< the MPI through the layer
-        staged,   ///< copies by hand around the MPI's calls on pinned host memory
-        xccl,     ///< NCCL or RCCL
-        raw,      ///< the hardware: a copy between the buffers, no messages
-        external  ///< another launch command: other environment, other MPI; there, the MPI itself
+        native,  ///< the MPI itself
+        awaken,  ///< the MPI through the layer
+        staged,  ///< copies by hand around the MPI's calls on pinned host memory
+        xccl,    ///< NCCL or RCCL
+        raw      ///< the hardware: a copy between the buffers, no messages
     };
     Kind kind = Kind::native;
     std::string name;                      ///< what tables print
-    std::vector<std::string> environment;  ///< NAME=VALUE; makes an external one of any kind
-    std::vector<std::string> launcher;     ///< external only: the words before `awaken bench`; empty: this run's own
+    std::vector<std::string> environment;  ///< NAME=VALUE; gives it a launch of its own
+    std::vector<std::string> launcher;     ///< the words before `awaken bench`; empty: this run's own
 };
 
 /// "native", "awaken", ...
@@ -129,8 +136,6 @@ struct Options {
     std::string validation_log;                      ///< -clog:DIR
     int validation_warmup = 5;                       ///< -u
     bool multiple_buffers = false;                   ///< -b multiple: one buffer per message of the window
-    std::string graph;                               ///< -G
-    std::string papi;                                ///< -P
     std::optional<DerivedType> derived_type;         ///< -D
     Neighborhood neighborhood;                       ///< -N
     std::vector<ElementType> types;                  ///< -T; empty: the benchmark's default

@@ -3,6 +3,8 @@
 //
 // One label is not OMB's: bw_fan_in and bw_fan_out print "Bandwidth (MB/s)" over their bandwidths, where 7.4 prints
 // "Avg Latency(us)" (and 7.0's header routine the former).
+#include <algorithm>
+#include <cctype>
 #include <cstdarg>
 #include <cstdlib>
 #include <string>
@@ -22,20 +24,6 @@ constexpr int kUnsizedOverlapWidth = 13;  ///< of ibarrier's
 constexpr int kProcessLatencyWidth = 10;  ///< of latency_mp's, without -c
 constexpr const char* kDatatypeLine = "# Datatype: %s.\n";
 
-[[gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...) {
-    std::va_list arguments;
-    std::va_list again;
-    va_start(arguments, format);
-    va_copy(again, arguments);
-    const int length = std::vsnprintf(nullptr, 0, format, arguments);
-    va_end(arguments);
-    std::string text(static_cast<std::size_t>(length) + 1, '\0');
-    std::vsnprintf(text.data(), text.size(), format, again);
-    va_end(again);
-    text.pop_back();
-    return text;
-}
-
 std::string right(const std::string& text, int width = kWidth) {
     return formatted("%*s", width, text.c_str());
 }
@@ -43,53 +31,31 @@ std::string number(double value, int width = kWidth) {
     return formatted("%*.2f", width, value);
 }
 
-bool is_bandwidth(Family family) {
-    return family == Family::bandwidth || family == Family::bidirectional_bandwidth ||
-           family == Family::multiple_bandwidth || family == Family::congestion ||
-           family == Family::one_sided_bandwidth || family == Family::one_sided_bidirectional_bandwidth;
+/// The families that send windows of messages, and tell bandwidths.
+bool is_bandwidth(const TestInfo& test) {
+    return defaults_of(test).window_size > 1;
 }
 
-/// Tests whose title never names the accelerator.
-bool has_plain_title(Family family) {
-    return family == Family::multiple_bandwidth || family == Family::multiple_latency || family == Family::startup;
+std::string upper_case(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(), [](const char letter) {
+        return static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+    });
+    return text;
 }
 
-const char* title_suffix(Family family, Accelerator accelerator) {
-    if (has_plain_title(family)) {
-        return "";
-    }
-    switch (accelerator) {
-        case Accelerator::cuda:
-            return "-CUDA";
-        case Accelerator::rocm:
-            return "-ROCM";
-        case Accelerator::openacc:
-            return "-OPENACC";
-        case Accelerator::managed:
-            // Only OMB's nonblocking collectives say so.
-            return family == Family::nonblocking_collective ? "-MANAGED" : "";
-        case Accelerator::none:
-            break;
-    }
-    return "";
+/// "-CUDA".
+std::string title_suffix(Family family, Accelerator accelerator) {
+    const bool plain =
+        family == Family::multiple_bandwidth || family == Family::multiple_latency || family == Family::startup;
+    // Of managed memory only OMB's nonblocking collectives speak.
+    const bool unnamed = accelerator == Accelerator::none ||
+                         (accelerator == Accelerator::managed && family != Family::nonblocking_collective);
+    return plain || unnamed ? "" : "-" + upper_case(to_string(accelerator));
 }
 
-const char* side_name(const BufferChoice& choice) {
-    switch (choice.kind) {
-        case BufferKind::device:
-            return "DEVICE (D)";
-        case BufferKind::managed:
-            return choice.managed_on_device ? "MANAGED (MD)" : "MANAGED (MH)";
-        case BufferKind::pinned:
-            return "PINNED (P)";
-        case BufferKind::registered:
-            return "REGISTERED (R)";
-        case BufferKind::pool:
-            return "POOL (A)";
-        case BufferKind::host:
-            break;
-    }
-    return "HOST (H)";
+/// "DEVICE (D)", "MANAGED (MH)".
+std::string side_name(const BufferChoice& choice) {
+    return upper_case(to_string(choice.kind)) + " (" + letters_of(choice) + ")";
 }
 
 class OsuPrinter final : public Printer {
@@ -110,11 +76,11 @@ class OsuPrinter final : public Printer {
         }
         if (_test.is_one_sided()) {
             text += one_sided_lines(facts);
-        } else if (has_types() && !_old) {
+        } else if (_test.sized && !_old) {
             text += formatted(kDatatypeLine, mpi_name(facts.type));
         }
         if (_test.family != Family::startup && !varies_window()) {
-            text += columns();
+            text += line(nullptr);
         }
         put(text);
     }
@@ -124,7 +90,7 @@ class OsuPrinter final : public Printer {
             _failed = true;
             _failed_size = measurement.size;
         }
-        put(_test.family == Family::startup ? startup_line(measurement) : line(measurement));
+        put(_test.family == Family::startup ? startup_line(measurement) : line(&measurement));
     }
 
     void varied_windows_head(const std::vector<int>& windows) override { put(heads_of(windows)); }
@@ -181,10 +147,9 @@ class OsuPrinter final : public Printer {
     [[nodiscard]] bool varies_window() const {
         return _options.vary_window && _test.family == Family::multiple_bandwidth;
     }
-    [[nodiscard]] bool has_types() const { return _test.sized; }
 
     [[nodiscard]] std::string preamble(const HeaderFacts& facts) const {
-        std::string title = title_line(_test, _options, _accelerator) + "\n";
+        const std::string title = title_line(_test, _options, _accelerator) + "\n";
         switch (_test.family) {
             case Family::startup:
                 return title;
@@ -194,18 +159,14 @@ class OsuPrinter final : public Printer {
                            "\n# Uni-directional Bandwidth (MB/sec)\n";
                 }
                 return title + formatted("# [ pairs: %d ] [ window size: %d ]\n", facts.pairs, facts.window_size);
-            case Family::threaded_latency: {
-                const Parallelism threads = parallelism_of(_options, _test);
-                return formatted("# Number of Sender threads: %d \n# Number of Receiver threads: %d\n", threads.senders,
-                                 threads.receivers) +
-                       point_to_point(title);
-            }
+            case Family::threaded_latency:
             case Family::process_latency: {
-                const Parallelism processes = parallelism_of(_options, _test);
-                return formatted(
-                           "# Number of forked processes in sender: %d\n"
-                           "# Number of forked processes in receiver: %d\n",
-                           processes.senders, processes.receivers) +
+                const Parallelism sides = parallelism_of(_options, _test);
+                return formatted(_test.family == Family::threaded_latency
+                                     ? "# Number of Sender threads: %d \n# Number of Receiver threads: %d\n"
+                                     : "# Number of forked processes in sender: %d\n"
+                                       "# Number of forked processes in receiver: %d\n",
+                                 sides.senders, sides.receivers) +
                        point_to_point(title);
             }
             case Family::nonblocking_collective:
@@ -217,15 +178,9 @@ class OsuPrinter final : public Printer {
             case Family::one_sided_bandwidth:
             case Family::one_sided_bidirectional_bandwidth:
                 return title;
-            case Family::latency:
-            case Family::bandwidth:
-            case Family::bidirectional_bandwidth:
-            case Family::multiple_latency:
-            case Family::partitioned_latency:
-            case Family::congestion:
-                break;
+            default:
+                return point_to_point(title);
         }
-        return point_to_point(title);
     }
 
     /// 7.0 begins without an empty line, and says where the buffers are.
@@ -237,8 +192,8 @@ class OsuPrinter final : public Printer {
             return title;
         }
         return title + formatted("# Send Buffer on %s and Receive Buffer on %s\n",
-                                 side_name(buffers_of_rank(_options, _test, 0).send),
-                                 side_name(buffers_of_rank(_options, _test, 1).receive));
+                                 side_name(buffers_of_rank(_options, _test, 0).send).c_str(),
+                                 side_name(buffers_of_rank(_options, _test, 1).receive).c_str());
     }
 
     [[nodiscard]] std::string one_sided_lines(const HeaderFacts& facts) const {
@@ -253,9 +208,9 @@ class OsuPrinter final : public Printer {
         }
         const auto side = [this](const int rank) {
             const BufferChoice choice = buffers_of_rank(_options, _test, rank).send;
-            return choice.kind == BufferKind::managed ? "MANAGED (M)" : side_name(choice);
+            return choice.kind == BufferKind::managed ? std::string("MANAGED (M)") : side_name(choice);
         };
-        return text + formatted("# Rank 0 Memory on %s and Rank 1 Memory on %s\n", side(0), side(1));
+        return text + formatted("# Rank 0 Memory on %s and Rank 1 Memory on %s\n", side(0).c_str(), side(1).c_str());
     }
 
     [[nodiscard]] std::string topology(const HeaderFacts& facts) const {
@@ -273,91 +228,72 @@ class OsuPrinter final : public Printer {
         return text + formatted("Time took to create topology graph:%.2f us.\n", facts.topology_us);
     }
 
-    [[nodiscard]] std::string columns() const {
-        std::string text;
-        if (_test.family == Family::nonblocking_collective) {
-            text = _test.sized ? formatted("%-*s", kSizeWidth, "# Size") + right("Overall(us)") : "# Overall(us)";
-            text += right("Compute(us)");
-            if (_options.full) {
-                text += right("Coll. Init(us)") + right("MPI_Test(us)") + right("MPI_Wait(us)");
-            }
-            text += right("Pure Comm.(us)");
-            if (_options.full) {
-                text += right("Min Comm.(us)") + right("Max Comm.(us)");
-            }
-            text += right("Overlap(%)");
-        } else {
-            text = _test.sized ? formatted("%-*s", kSizeWidth, "# Size") : "# ";
-            if (_test.family == Family::multiple_bandwidth) {
-                text += right("MB/s");
-                if (_options.print_rate) {
-                    text += right("Messages/s");
-                }
-            } else if (is_bandwidth(_test.family)) {
-                text += right("Bandwidth (MB/s)");
-            } else if (!_test.sized) {
-                text += "Avg Latency(us)";
-            } else {
-                const bool plain = _test.is_one_sided() || (_old && !_test.is_collective());
-                text += right(plain ? "Latency (us)" : "Avg Latency(us)");
-            }
-            if (_options.full) {
-                text += right("Min Latency(us)") + right("Max Latency(us)") + right("Iterations", kIterationsWidth);
-            }
+    /// The line of a measurement, or of the heads above all of them where `measured` is null.
+    [[nodiscard]] std::string line(const Measurement* measured) const {
+        static const Measurement kNone;
+        const Measurement& measurement = measured != nullptr ? *measured : kNone;
+        std::string text = measured == nullptr ? "# " : "";
+        if (_test.sized) {
+            text = formatted("%-*s", kSizeWidth,
+                             measured == nullptr ? "# Size" : std::to_string(measurement.size).c_str());
         }
-        if (_options.validation_column) {
-            text += right("Validation");
-        }
-        for (const int p : _options.percentiles) {
-            text += right(formatted(is_bandwidth(_test.family) ? "P%d Tail BW(MB/s)" : "P%d Tail Lat(us)", p));
-        }
-        if (_options.derived_type) {
-            text += right("Transmit Size");
-        }
-        return text + "\n";
-    }
-
-    [[nodiscard]] std::string line(const Measurement& measurement) const {
-        std::string text = _test.sized ? formatted("%-*zu", kSizeWidth, measurement.size) : "";
+        const auto column = [&](const std::string& head, const std::string& cell) {
+            text += measured == nullptr ? head : cell;
+        };
+        const auto figure = [&](const char* head, double value) { column(right(head), number(value)); };
+        const auto first_figure = [&](const char* head, double value, int unsized_width) {
+            column(_test.sized ? right(head) : head, number(value, _test.sized ? kWidth : unsized_width));
+        };
         if (_test.family == Family::nonblocking_collective) {
             const OverlapTimes times = measurement.overlap.value_or(OverlapTimes{});
-            text += number(times.overall, _test.sized ? kWidth : kUnsizedOverlapWidth) + number(times.compute);
+            first_figure("Overall(us)", times.overall, kUnsizedOverlapWidth);
+            figure("Compute(us)", times.compute);
             if (_options.full) {
-                text += number(times.initiate) + number(times.test) + number(times.wait);
+                figure("Coll. Init(us)", times.initiate);
+                figure("MPI_Test(us)", times.test);
+                figure("MPI_Wait(us)", times.wait);
             }
-            text += number(times.pure);
+            figure("Pure Comm.(us)", times.pure);
             if (_options.full) {
-                text += number(times.pure_minimum) + number(times.pure_maximum);
+                figure("Min Comm.(us)", times.pure_minimum);
+                figure("Max Comm.(us)", times.pure_maximum);
             }
-            text += number(times.overlap_percent);
-        } else if (is_bandwidth(_test.family)) {
-            text += number(measurement.bandwidth);
-            if (_test.family == Family::multiple_bandwidth && _options.print_rate) {
-                text += number(measurement.message_rate);
+            figure("Overlap(%)", times.overlap_percent);
+        } else if (is_bandwidth(_test)) {
+            const bool pairs = _test.family == Family::multiple_bandwidth;
+            figure(pairs ? "MB/s" : "Bandwidth (MB/s)", measurement.bandwidth);
+            if (pairs && _options.print_rate) {
+                figure("Messages/s", measurement.message_rate);
             }
         } else {
-            int width = _test.sized ? kWidth : kUnsizedWidth;
+            const bool plain = _test.is_one_sided() || (_old && !_test.is_collective());
+            const char* const head = plain ? "Latency (us)" : "Avg Latency(us)";
             if (_test.family == Family::process_latency && !_options.validation_column) {
-                width = kProcessLatencyWidth;
+                column(right(head), number(measurement.average, kProcessLatencyWidth));
+            } else {
+                first_figure(head, measurement.average, kUnsizedWidth);
             }
-            text += number(measurement.average, width);
             if (_options.full) {
-                text += number(measurement.minimum) + number(measurement.maximum) +
-                        formatted("%*zu", kIterationsWidth, measurement.iterations);
+                figure("Min Latency(us)", measurement.minimum);
+                figure("Max Latency(us)", measurement.maximum);
+                column(right("Iterations", kIterationsWidth),
+                       right(std::to_string(measurement.iterations), kIterationsWidth));
             }
         }
         if (_options.validation_column) {
             const bool one_sided = _test.is_one_sided();
-            text += right(measurement.errors != 0  ? one_sided ? "failed" : "Fail"
-                          : !measurement.validated ? one_sided ? "skipped" : "Unchecked"
-                          : one_sided              ? "passed"
-                                                   : "Pass");
+            column(right("Validation"), right(measurement.errors != 0  ? one_sided ? "failed" : "Fail"
+                                              : !measurement.validated ? one_sided ? "skipped" : "Unchecked"
+                                              : one_sided              ? "passed"
+                                                                       : "Pass"));
         }
-        for (const double value : measurement.percentiles) {
-            text += number(value);
+        for (std::size_t i = 0; i < _options.percentiles.size(); ++i) {
+            const char* const head = is_bandwidth(_test) ? "P%d Tail BW(MB/s)" : "P%d Tail Lat(us)";
+            figure(formatted(head, _options.percentiles[i]).c_str(),
+                   i < measurement.percentiles.size() ? measurement.percentiles[i] : 0);
         }
         if (_options.derived_type) {
-            text += formatted("%*zu", kWidth, measurement.transmit_size);
+            column(right("Transmit Size"), right(std::to_string(measurement.transmit_size)));
         }
         return text + "\n";
     }
@@ -384,6 +320,20 @@ class OsuPrinter final : public Printer {
 };
 
 }  // namespace
+
+std::string formatted(const char* format, ...) {
+    std::va_list arguments;
+    std::va_list again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    const int length = std::vsnprintf(nullptr, 0, format, arguments);
+    va_end(arguments);
+    std::string text(static_cast<std::size_t>(length) + 1, '\0');
+    std::vsnprintf(text.data(), text.size(), format, again);
+    va_end(again);
+    text.pop_back();
+    return text;
+}
 
 std::string title_line(const TestInfo& test, const Options& options, Accelerator accelerator) {
     const std::string suffix = title_suffix(test.family, accelerator);

@@ -7,6 +7,8 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace awaken::bench {
@@ -22,15 +24,8 @@ constexpr std::uint64_t mix(std::uint64_t value) noexcept {
 
 /// What of a number survives in an element: whole numbers below this are exact in it, and it is even.
 template <typename T>
-constexpr std::uint64_t kModulus = 0;
-template <>
-constexpr std::uint64_t kModulus<std::uint8_t> = std::uint64_t{1} << 8;
-template <>
-constexpr std::uint64_t kModulus<std::uint32_t> = std::uint64_t{1} << 32;
-template <>
-constexpr std::uint64_t kModulus<float> = std::uint64_t{1} << 23;
-template <>
-constexpr std::uint64_t kModulus<double> = std::uint64_t{1} << 52;
+constexpr std::uint64_t kModulus =
+    std::uint64_t{1} << (std::numeric_limits<T>::digits - (std::is_floating_point_v<T> ? 1 : 0));
 
 constexpr std::size_t kBlock = 256;
 
@@ -89,15 +84,9 @@ constexpr std::size_t kPeriod = 4093;
 
 /// The largest sum that is exact, or does not overflow, in the signed type of the MPI.
 template <typename T>
-constexpr std::uint64_t kLargestSum = 0;
-template <>
-constexpr std::uint64_t kLargestSum<std::uint8_t> = 127;
-template <>
-constexpr std::uint64_t kLargestSum<std::uint32_t> = (std::uint64_t{1} << 31) - 1;
-template <>
-constexpr std::uint64_t kLargestSum<float> = std::uint64_t{1} << 24;
-template <>
-constexpr std::uint64_t kLargestSum<double> = std::uint64_t{1} << 53;
+constexpr std::uint64_t kLargestSum =
+    std::is_floating_point_v<T> ? std::uint64_t{1} << std::numeric_limits<T>::digits
+                                : (std::uint64_t{1} << (std::numeric_limits<T>::digits - 1)) - 1;
 
 template <typename T>
 std::uint64_t summand(int rank, int ranks, std::uint64_t iteration, std::size_t phase) noexcept {

@@ -44,6 +44,9 @@ class Printer {
     virtual void end() = 0;
 };
 
+/// Text as printf makes it.
+[[nodiscard, gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
+
 /// The first line of a test's output, "# OSU MPI-CUDA Latency Test v7.5"; without the end of line.
 [[nodiscard]] std::string title_line(const TestInfo& test, const Options& options, Accelerator accelerator);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <numeric>
 #include <random>
 
@@ -49,6 +50,10 @@ double median_of(std::vector<double>& values) {
         return *middle;
     }
     return (*std::max_element(values.begin(), middle) + *middle) / 2;
+}
+
+double median_of_sorted(const std::vector<double>& sorted) {
+    return (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
 }
 
 /// The interval of the median of values in ascending order.
@@ -143,7 +148,7 @@ Summary summarize(std::span<const double> values) {
     summary.mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(count);
     summary.minimum = sorted.front();
     summary.maximum = sorted.back();
-    summary.median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    summary.median = median_of_sorted(sorted);
     summary.median_95 = interval_of_sorted(sorted);
     summary.p50 = nearest_rank(sorted, 50);
     summary.p90 = nearest_rank(sorted, 90);
@@ -215,7 +220,7 @@ StoppingCriterion::Reason StoppingCriterion::decide(std::span<const double> samp
         std::vector<double> sorted(samples.begin(), samples.end());
         std::sort(sorted.begin(), sorted.end());
         const Interval interval = interval_of_sorted(sorted);
-        const double median = (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
+        const double median = median_of_sorted(sorted);
         if (interval.low >= median * (1 - _precision) && interval.high <= median * (1 + _precision)) {
             return Reason::precise;
         }
@@ -225,17 +230,9 @@ StoppingCriterion::Reason StoppingCriterion::decide(std::span<const double> samp
 }
 
 const char* to_string(StoppingCriterion::Reason reason) noexcept {
-    switch (reason) {
-        case StoppingCriterion::Reason::running:
-            return "running";
-        case StoppingCriterion::Reason::precise:
-            return "precise";
-        case StoppingCriterion::Reason::out_of_time:
-            return "out of time";
-        case StoppingCriterion::Reason::iterations_done:
-            return "iterations done";
-    }
-    return "unknown";
+    constexpr const char* kNames[] = {"running", "precise", "out of time", "iterations done"};
+    const auto index = static_cast<std::size_t>(reason);
+    return index < std::size(kNames) ? kNames[index] : "unknown";
 }
 
 }  // namespace awaken::bench

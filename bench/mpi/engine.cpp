@@ -272,7 +272,6 @@ class Measurements {
             case ContenderChoice::Kind::xccl:
                 return make_xccl(_environment);
             case ContenderChoice::Kind::raw:
-            case ContenderChoice::Kind::external:
                 break;
         }
         throw Unavailable("it needs processes of its own",

@@ -234,44 +234,22 @@ std::vector<std::string> launcher_of(const ContenderChoice& contender, const Tes
     return launch_words(*common, options.launched_ranks);
 }
 
-/// The word of --compare that makes a launched group run this contender in its own processes.
-std::string plain_word(const ContenderChoice& contender) {
-    constexpr std::pair<ContenderChoice::Kind, const char*> kKinds[] = {
-        {ContenderChoice::Kind::native, "native"}, {ContenderChoice::Kind::awaken, "awaken"},
-        {ContenderChoice::Kind::staged, "staged"}, {ContenderChoice::Kind::xccl, "xccl"},
-        {ContenderChoice::Kind::raw, "raw"},
-    };
-    for (const auto& [kind, word] : kKinds) {
-        if (kind == contender.kind) {
-            return contender.name + "=" + word;
-        }
-    }
-    throw Error("the contender " + contender.name + " is of no kind that can be launched",
-                "use native, awaken, staged, xccl or raw");
-}
-
 std::vector<Launch> make_launches(const CommandLine& command_line, const fs::path& awaken) {
-    const Options& options = command_line.options;
     std::vector<Launch> launches;
-    std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> keys;  // launcher, environment
-    for (const ContenderChoice& contender : options.contenders) {
-        std::pair key{launcher_of(contender, *command_line.test, options, awaken), contender.environment};
-        const auto known = std::find(keys.begin(), keys.end(), key);
-        const auto index = static_cast<std::size_t>(known - keys.begin());
-        if (known == keys.end()) {
-            keys.push_back(std::move(key));
-            launches.emplace_back();
-        }
-        launches[index].contenders.push_back(&contender);
-    }
-    for (std::size_t index = 0; index < launches.size(); ++index) {
-        launches[index].command = keys[index].first;
-        if (!keys[index].second.empty()) {
+    for (const ContenderChoice& contender : command_line.options.contenders) {
+        std::vector<std::string> command = launcher_of(contender, *command_line.test, command_line.options, awaken);
+        if (!contender.environment.empty()) {
             // By env(1) and not by the launcher's own options, which every launcher spells in its own way.
-            launches[index].command.emplace_back("env");
-            launches[index].command.insert(launches[index].command.end(), keys[index].second.begin(),
-                                           keys[index].second.end());
+            command.emplace_back("env");
+            command.insert(command.end(), contender.environment.begin(), contender.environment.end());
         }
+        auto known = std::find_if(launches.begin(), launches.end(),
+                                  [&](const Launch& launch) { return launch.command == command; });
+        if (known == launches.end()) {
+            known = launches.emplace(known);
+            known->command = std::move(command);
+        }
+        known->contenders.push_back(&contender);
     }
     return launches;
 }
@@ -281,7 +259,8 @@ void complete_command(Launch& launch, const std::span<char* const> words, const 
     std::string contenders;
     bool layer = false;
     for (const ContenderChoice* const contender : launch.contenders) {
-        contenders += (contenders.empty() ? "" : ",") + plain_word(*contender);
+        // Without its environment: the launched group runs it in its own processes.
+        contenders += (contenders.empty() ? "" : ",") + contender->name + "=" + to_string(contender->kind);
         layer = layer || contender->kind == ContenderChoice::Kind::awaken;
     }
     std::vector<std::string>& command = launch.command;

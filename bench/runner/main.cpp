@@ -39,7 +39,7 @@ void print_list() {
         width = std::max(width, std::strlen(test.name));
     }
     for (const TestInfo& test : catalogue()) {
-        std::printf("%-*s  %s\n", static_cast<int>(width), test.name, test.summary);
+        std::printf("%-*s  %s\n", static_cast<int>(width), test.name, summary_of(test).c_str());
     }
 }
 

@@ -26,16 +26,6 @@ unsigned char content(const int owner, const std::size_t index) {
     return static_cast<unsigned char>((index * 31 + static_cast<std::size_t>(owner) * 101 + 7) & 0xFF);
 }
 
-std::string hexadecimal(const gpu::IpcMemoryHandle& handle) {
-    std::string text;
-    for (const unsigned char byte : handle.bytes) {
-        std::array<char, 3> digits{};
-        std::snprintf(digits.data(), digits.size(), "%02x", byte);
-        text += digits.data();
-    }
-    return text;
-}
-
 bool read_hexadecimal(const std::string& text, gpu::IpcMemoryHandle& handle) {
     if (text.size() != 2 * sizeof handle.bytes) {
         return false;
@@ -135,6 +125,20 @@ class Child {
     std::FILE* _answers = nullptr;
 };
 
+/// Copies kBytes in a stream of `device`.
+gpu::Status copy_and_wait(gpu::Runtime& runtime, void* const to, const void* const from, const int device) {
+    gpu::StreamHandle stream;
+    gpu::Status status = runtime.create_stream(device, true, stream);
+    if (status.ok()) {
+        status = runtime.copy(to, from, kBytes, stream);
+        if (status.ok()) {
+            status = runtime.synchronize_stream(stream);
+        }
+        static_cast<void>(runtime.destroy_stream(stream));
+    }
+    return status;
+}
+
 /// Memory of a device with its content, and the handle of it.
 struct Offered {
     void* memory = nullptr;
@@ -145,21 +149,13 @@ struct Offered {
 
 Offered offer(gpu::Runtime& runtime, const int device) {
     Offered offered;
-    gpu::StreamHandle stream;
     gpu::Status status = runtime.allocate(device, kBytes, offered.memory);
-    if (status.ok()) {
-        status = runtime.create_stream(device, true, stream);
-    }
     if (status.ok()) {
         std::array<unsigned char, kBytes> bytes{};
         for (std::size_t i = 0; i < kBytes; ++i) {
             bytes[i] = content(device, i);
         }
-        status = runtime.copy(offered.memory, bytes.data(), kBytes, stream);
-        if (status.ok()) {
-            status = runtime.synchronize_stream(stream);
-        }
-        static_cast<void>(runtime.destroy_stream(stream));
+        status = copy_and_wait(runtime, offered.memory, bytes.data(), device);
     }
     if (status.ok()) {
         status = runtime.ipc_export(offered.memory, offered.handle, offered.offset);
@@ -177,16 +173,8 @@ std::string read_from(gpu::Runtime& runtime, const int owner, const int device, 
     if (!status.ok()) {
         return "opening: " + status.message();
     }
-    gpu::StreamHandle stream;
     std::array<unsigned char, kBytes> bytes{};
-    status = runtime.create_stream(device, true, stream);
-    if (status.ok()) {
-        status = runtime.copy(bytes.data(), static_cast<std::byte*>(mapping) + offset, kBytes, stream);
-        if (status.ok()) {
-            status = runtime.synchronize_stream(stream);
-        }
-        static_cast<void>(runtime.destroy_stream(stream));
-    }
+    status = copy_and_wait(runtime, bytes.data(), static_cast<std::byte*>(mapping) + offset, device);
     static_cast<void>(runtime.ipc_close(mapping));
     if (!status.ok()) {
         return "reading: " + status.message();
@@ -200,6 +188,16 @@ std::string read_from(gpu::Runtime& runtime, const int owner, const int device, 
 }
 
 }  // namespace
+
+std::string hexadecimal(const std::span<const unsigned char> bytes) {
+    std::string text;
+    for (const unsigned char byte : bytes) {
+        std::array<char, 3> digits{};
+        std::snprintf(digits.data(), digits.size(), "%02x", byte);
+        text += digits.data();
+    }
+    return text;
+}
 
 std::vector<IpcResult> try_ipc(gpu::Runtime& runtime, const std::vector<int>& devices) {
     // A child that has died is found out by what it does not answer.
@@ -215,7 +213,7 @@ std::vector<IpcResult> try_ipc(gpu::Runtime& runtime, const std::vector<int>& de
             IpcResult result{owner, device, false, offered.why_not};
             if (result.why_not.empty()) {
                 std::ostringstream request;
-                request << owner << ' ' << device << ' ' << offered.offset << ' ' << hexadecimal(offered.handle);
+                request << owner << ' ' << device << ' ' << offered.offset << ' ' << hexadecimal(offered.handle.bytes);
                 const std::string answer = child->ask(request.str());
                 result.works = answer == "ok";
                 if (answer.empty()) {

@@ -2,7 +2,6 @@
 // no MPI; docs/topology.md describes the object.
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -117,16 +116,6 @@ Json positive(const double value) {
 }
 Json text_or_null(const std::string& text) {
     return text.empty() ? Json() : Json(text);
-}
-
-std::string hexadecimal(const std::span<const unsigned char> bytes) {
-    std::string text;
-    for (const unsigned char byte : bytes) {
-        std::array<char, 3> digits{};
-        std::snprintf(digits.data(), digits.size(), "%02x", byte);
-        text += digits.data();
-    }
-    return text;
 }
 
 struct Gpu {

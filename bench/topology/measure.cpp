@@ -208,28 +208,17 @@ struct Copy {
 class Bench {
   public:
     Bench(gpu::Runtime& runtime, const std::vector<int>& devices, const Effort& effort)
-        : _runtime(runtime), _devices(devices), _effort(effort) {
-        void* tile = nullptr;
-        check(runtime.allocate_pinned(kPeriod, tile), "allocating pinned memory");
-        _tile = static_cast<std::byte*>(tile);
-        try {
-            for (const int device : devices) {
-                _streams[device] = std::make_unique<Stream>(runtime, device);
-                _second_streams[device] = std::make_unique<Stream>(runtime, device);
-                _kernels[device] = std::make_unique<CopyKernel>(runtime, device);
-                _places[device] = std::make_unique<Place>(runtime, device, effort.bytes);
-                _places[device]->fill_source(*_streams[device], _tile);
-            }
-            _places[kHost] = std::make_unique<Place>(runtime, kHost, effort.bytes);
-            _places[kHost]->fill_source(*_streams[devices.front()], _tile);
-        } catch (const Error&) {
-            static_cast<void>(runtime.free_pinned(tile));
-            throw;
+        : _runtime(runtime), _devices(devices), _effort(effort), _staging(runtime, kHost, kPeriod) {
+        for (const int device : devices) {
+            _streams[device] = std::make_unique<Stream>(runtime, device);
+            _second_streams[device] = std::make_unique<Stream>(runtime, device);
+            _kernels[device] = std::make_unique<CopyKernel>(runtime, device);
+            _places[device] = std::make_unique<Place>(runtime, device, effort.bytes);
+            _places[device]->fill_source(*_streams[device], _tile);
         }
+        _places[kHost] = std::make_unique<Place>(runtime, kHost, effort.bytes);
+        _places[kHost]->fill_source(*_streams[devices.front()], _tile);
     }
-    ~Bench() { static_cast<void>(_runtime.free_pinned(_tile)); }
-    Bench(const Bench&) = delete;
-    Bench& operator=(const Bench&) = delete;
 
     PairResult measure(const int device, const int peer, const Method method) {
         PairResult result;
@@ -419,7 +408,8 @@ class Bench {
     gpu::Runtime& _runtime;
     std::vector<int> _devices;
     Effort _effort;
-    std::byte* _tile = nullptr;
+    Place _staging;
+    std::byte* _tile = _staging.target();  ///< page-locked, of kPeriod bytes
     std::map<int, std::unique_ptr<Stream>> _streams;
     std::map<int, std::unique_ptr<Stream>> _second_streams;
     std::map<int, std::unique_ptr<CopyKernel>> _kernels;

@@ -166,12 +166,9 @@ class Nvml final : public LinkSource {
 std::unique_ptr<LinkSource> open_nvml(std::string& why_not) {
     static const std::string kNames[] = {"libnvidia-ml.so.1"};
     const gpu::DynamicLibrary library = gpu::DynamicLibrary::open(kNames, why_not);
-    if (!library) {
-        return nullptr;
-    }
     Functions table;
     const gpu::FunctionSlot slots[] = {AWAKEN_NVML_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
-    if (!library.bind(slots, why_not)) {
+    if (!library || !library.bind(slots, why_not)) {
         return nullptr;
     }
     if (const Result result = table.init(); result != kSuccess) {

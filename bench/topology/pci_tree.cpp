@@ -38,28 +38,23 @@ std::vector<std::string> bridges_above(const std::string& root, const std::strin
     return bridges;
 }
 
-/// By the number of bridges that two devices have in common, the host bridge being the first, and of those each has.
-Meeting meeting_of(const std::size_t common, const std::size_t above_one, const std::size_t above_other) {
-    if (common == 0) {
-        return Meeting::nowhere;
-    }
-    if (common == 1) {
-        return Meeting::host_bridge;
+/// By the bridges above two devices, of which the host bridge is the first.
+template <typename Bridge>
+PciRelation relation_of(const std::vector<Bridge>& above_one, const std::vector<Bridge>& above_other) {
+    const auto parted = std::mismatch(above_one.begin(), above_one.end(), above_other.begin(), above_other.end());
+    const auto common = static_cast<std::size_t>(parted.first - above_one.begin());
+    if (common < 2) {
+        return {common == 0 ? Meeting::nowhere : Meeting::host_bridge};
     }
     // A switch is a port upwards and one downwards for each device.
-    const std::size_t farthest = std::max(above_one, above_other) - common;
-    return farthest <= 1 ? Meeting::one_switch : Meeting::several_switches;
+    const std::size_t farthest = std::max(above_one.size(), above_other.size()) - common;
+    return {farthest <= 1 ? Meeting::one_switch : Meeting::several_switches};
 }
 
 PciRelation relate_by_files(const std::string& root, const std::string& device, const std::string& other) {
     const std::vector<std::string> above_one = bridges_above(root, device);
     const std::vector<std::string> above_other = bridges_above(root, other);
-    if (above_one.empty() || above_other.empty()) {
-        return {};
-    }
-    const auto parted = std::mismatch(above_one.begin(), above_one.end(), above_other.begin(), above_other.end());
-    const auto common = static_cast<std::size_t>(parted.first - above_one.begin());
-    return {meeting_of(common, above_one.size(), above_other.size())};
+    return above_one.empty() || above_other.empty() ? PciRelation{} : relation_of(above_one, above_other);
 }
 
 #if AWAKEN_HAVE_HWLOC
@@ -101,14 +96,7 @@ PciRelation relate_by_hwloc(const std::string& device, const std::string& other)
     }
     hwloc_obj_t const one = hwloc_get_pcidev_by_busidstring(topology, device.c_str());
     hwloc_obj_t const two = hwloc_get_pcidev_by_busidstring(topology, other.c_str());
-    if (one == nullptr || two == nullptr) {
-        return {};
-    }
-    const std::vector<hwloc_obj_t> above_one = bridges_above(one);
-    const std::vector<hwloc_obj_t> above_two = bridges_above(two);
-    const auto parted = std::mismatch(above_one.begin(), above_one.end(), above_two.begin(), above_two.end());
-    const auto common = static_cast<std::size_t>(parted.first - above_one.begin());
-    return {meeting_of(common, above_one.size(), above_two.size())};
+    return one == nullptr || two == nullptr ? PciRelation{} : relation_of(bridges_above(one), bridges_above(two));
 }
 
 #endif

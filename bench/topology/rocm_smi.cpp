@@ -125,12 +125,9 @@ std::unique_ptr<LinkSource> open_rocm_smi(std::string& why_not) {
     static const std::string kNames[] = {"librocm_smi64.so.1", "librocm_smi64.so.7", "librocm_smi64.so.6",
                                          "librocm_smi64.so.5", "librocm_smi64.so",   "/opt/rocm/lib/librocm_smi64.so"};
     const gpu::DynamicLibrary library = gpu::DynamicLibrary::open(kNames, why_not);
-    if (!library) {
-        return nullptr;
-    }
     Functions table;
     const gpu::FunctionSlot slots[] = {AWAKEN_ROCM_SMI_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
-    if (!library.bind(slots, why_not)) {
+    if (!library || !library.bind(slots, why_not)) {
         return nullptr;
     }
     if (const Result result = table.init(0); result != kSuccess) {

@@ -52,6 +52,15 @@ TEST(Catalogue, AMisspelledNameFindsItsMeaning) {
     EXPECT_EQ(nearest_test("something_else"), "");
 }
 
+TEST(Catalogue, SummariesNameTheFunctionThatIsMeasured) {
+    const auto summary = [](const char* name) { return summary_of(*find_test(name)); };
+    EXPECT_EQ(summary("bw"), "bandwidth one way between two ranks");
+    EXPECT_EQ(summary("allreduce"), "time of MPI_Allreduce (sum)");
+    EXPECT_EQ(summary("neighbor_alltoallw"), "time of MPI_Neighbor_alltoallw");
+    EXPECT_EQ(summary("ibcast"), "MPI_Ibcast: time, and overlap with computation");
+    EXPECT_EQ(summary("reduce_scatter_persistent"), "time of a started MPI_Reduce_scatter_init (sum)");
+}
+
 TEST(Catalogue, TraitsAgreeWithOptions) {
     for (const TestInfo& test : catalogue()) {
         const auto takes = [&](char letter) { return std::strchr(test.options, letter) != nullptr; };
