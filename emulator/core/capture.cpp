@@ -128,10 +128,12 @@ Error spoil_capture(const Stream& stream, const Error reason) {
     return outcome;
 }
 
-CaptureMode exchange_capture_mode(const CaptureMode mode) noexcept {
-    const CaptureMode before = own_mode;
-    own_mode = mode;
-    return before;
+Error exchange_capture_mode(int* const mode) noexcept {
+    if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) {
+        return Error::invalid_value;
+    }
+    *mode = static_cast<int>(std::exchange(own_mode, static_cast<CaptureMode>(*mode)));
+    return Error::success;
 }
 
 Error allowed_by_captures() {
