@@ -7,12 +7,15 @@
 // system, and the abstract one goes when the ranks have met.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace awaken::emulator::ccl {
@@ -29,7 +32,7 @@ enum class Result : int {
     in_progress = 7
 };
 
-/// What went wrong, in the words that ncclGetLastError repeats.
+/// What went wrong, in the words that ncclGetLastError repeats. Thrown.
 struct Failure {
     Result result = Result::success;
     std::string text;
@@ -42,7 +45,30 @@ struct UniqueId {
 };
 
 /// Makes an identifier and starts to listen for the ranks that will come with it.
-[[nodiscard]] Failure make_identifier(UniqueId& identifier);
+[[nodiscard]] UniqueId make_identifier();
+
+/// A file descriptor with an owner.
+class Socket {
+  public:
+    Socket() = default;
+    explicit Socket(int number) : _number(number) {}
+    Socket(Socket&& other) noexcept : _number(std::exchange(other._number, -1)) {}
+    Socket& operator=(Socket&& other) noexcept {
+        std::swap(_number, other._number);
+        return *this;
+    }
+    ~Socket() {
+        if (_number >= 0) {
+            ::close(_number);
+        }
+    }
+    [[nodiscard]] int number() const noexcept { return _number; }
+    [[nodiscard]] bool open() const noexcept { return _number >= 0; }
+    [[nodiscard]] int release() noexcept { return std::exchange(_number, -1); }
+
+  private:
+    int _number = -1;
+};
 
 /// What a rank says of itself.
 struct Introduction {
@@ -65,9 +91,8 @@ class Mesh {
     };
 
     /// Returns when all ranks are there, or it is certain that they will not be.
-    [[nodiscard]] static Failure join(const UniqueId& identifier, const Introduction& introduction,
-                                      std::unique_ptr<Mesh>& mesh);
-    ~Mesh();
+    [[nodiscard]] static std::unique_ptr<Mesh> join(const UniqueId& identifier, const Introduction& introduction);
+    ~Mesh() = default;
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
 
@@ -76,17 +101,17 @@ class Mesh {
 
     /// Sends and receives all parts together; those between the same two ranks in their order. Blocks until the
     /// received bytes are here and the sent ones may be overwritten. After a failure the mesh is of no use any more.
-    [[nodiscard]] Failure exchange(std::span<const Part> sends, std::span<const Part> receives);
+    void exchange(std::span<const Part> sends, std::span<const Part> receives);
 
     /// Ends exchange(), here and, by and by, at all peers.
     void interrupt() noexcept;
 
   private:
-    Mesh(int ranks, int rank, std::vector<int> sockets);
+    Mesh(int ranks, int rank, std::vector<Socket> sockets);
 
     const int _ranks;
     const int _rank;
-    const std::vector<int> _sockets;  ///< by rank; -1 for this one
+    const std::vector<Socket> _sockets;  ///< by rank; none for this one
     std::atomic<bool> _interrupted{false};
 };
 
