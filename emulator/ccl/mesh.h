@@ -7,16 +7,15 @@
 // system, and the abstract one goes when the ranks have met.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "descriptor.h"
 
 namespace awaken::emulator::ccl {
 
@@ -47,28 +46,7 @@ struct UniqueId {
 /// Makes an identifier and starts to listen for the ranks that will come with it.
 [[nodiscard]] UniqueId make_identifier();
 
-/// A file descriptor with an owner.
-class Socket {
-  public:
-    Socket() = default;
-    explicit Socket(int number) : _number(number) {}
-    Socket(Socket&& other) noexcept : _number(std::exchange(other._number, -1)) {}
-    Socket& operator=(Socket&& other) noexcept {
-        std::swap(_number, other._number);
-        return *this;
-    }
-    ~Socket() {
-        if (_number >= 0) {
-            ::close(_number);
-        }
-    }
-    [[nodiscard]] int number() const noexcept { return _number; }
-    [[nodiscard]] bool open() const noexcept { return _number >= 0; }
-    [[nodiscard]] int release() noexcept { return std::exchange(_number, -1); }
-
-  private:
-    int _number = -1;
-};
+using Socket = Descriptor;
 
 /// What a rank says of itself.
 struct Introduction {
