@@ -2,7 +2,6 @@
 #pragma once
 
 #include "figures.h"
-#include "front_end.h"
 
 namespace awaken::emulator {
 

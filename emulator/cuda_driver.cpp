@@ -99,12 +99,8 @@ using CUdeviceptr = Address;
 using CUcontext = void*;
 using CUstream = void*;
 using CUevent = void*;
-using CUmodule = void*;
 using CUfunction = void*;
 using CUmemoryPool = void*;
-struct CUuuid {
-    unsigned char bytes[16];
-};
 struct CUmemAllocationProp {
     int type;
     int handle_types;

@@ -110,20 +110,8 @@ struct cudaPointerAttributes {
 };
 static_assert(sizeof(cudaPointerAttributes) == (kVersion13 ? 88 : 24));
 
-Error put_properties(const Device& device, void* properties) {
-    constexpr std::size_t kSize = kVersion13 ? 1008 : 1032;
-    constexpr std::size_t kPciBus = kVersion13 ? 568 : 584;
-    if (!properties) {
-        return Error::invalid_value;
-    }
-    std::memset(properties, 0, kSize);
-    put_text(static_cast<char*>(properties), 256, device.name);
-    put_field(properties, 256, device.uuid);
-    put_field(properties, 288, device.memory_bytes);
-    put_field(properties, kPciBus, device.pci_bus);
-    put_figures(kCudaFigures, kVersion13 ? 1 : 0, properties);
-    return Error::success;
-}
+constexpr PropertyLayout kLayout =
+    kVersion13 ? PropertyLayout{1, 1008, 256, 288, 568, 0} : PropertyLayout{0, 1032, 256, 288, 584, 0};
 
 }  // namespace
 
@@ -163,7 +151,7 @@ AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties_v2(void* properties, int device) {
-    return on_device(device, [&](Device& found) { return put_properties(found, properties); });
+    return on_device(device, [&](Device& found) { return put_properties(found, kCudaFigures, kLayout, properties); });
 }
 /// No text is an address that no device has.
 AWAKEN_EXPORT cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {

@@ -180,28 +180,8 @@ struct hipPointerAttribute_t {
 };
 static_assert(sizeof(hipPointerAttribute_t) == 32);
 
-/// What depends on the device: the rest of the two layouts.
-struct PropertyLayout {
-    std::size_t figures, size, uuid, memory, pci_bus, architecture;
-};
 constexpr PropertyLayout kOldLayout{0, 792, 0, 256, 368, 396};
 constexpr PropertyLayout kNewLayout{1, 1472, 256, 288, 584, 1160};
-
-Error put_properties(const Device& device, const PropertyLayout& layout, void* properties) {
-    if (!properties) {
-        return Error::invalid_value;
-    }
-    std::memset(properties, 0, layout.size);
-    put_text(static_cast<char*>(properties), 256, device.name);
-    if (layout.uuid != 0) {
-        put_field(properties, layout.uuid, device.uuid);
-    }
-    put_field(properties, layout.memory, device.memory_bytes);
-    put_field(properties, layout.pci_bus, device.pci_bus);
-    put_text(static_cast<char*>(properties) + layout.architecture, 256, "gfx90a:sramecc+:xnack-");
-    put_figures(kFigures, layout.figures, properties);
-    return Error::success;
-}
 
 }  // namespace
 
@@ -245,7 +225,7 @@ AWAKEN_EXPORT_ALSO(hipDriverGetVersion, hipRuntimeGetVersion);
 // ---- devices ----
 
 AWAKEN_EXPORT hipError_t hipGetDeviceProperties(void* properties, int device) {
-    return on_device(device, [&](Device& found) { return put_properties(found, kOldLayout, properties); });
+    return on_device(device, [&](Device& found) { return put_properties(found, kFigures, kOldLayout, properties); });
 }
 /// All devices are alike, so the first one suits any wish.
 AWAKEN_EXPORT hipError_t hipChooseDevice(int* device, const void* wish) {
@@ -259,7 +239,7 @@ AWAKEN_EXPORT hipError_t hipChooseDevice(int* device, const void* wish) {
 }
 #if AWAKEN_HIP_GENERATION >= 6
 AWAKEN_EXPORT hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
-    return on_device(device, [&](Device& found) { return put_properties(found, kNewLayout, properties); });
+    return on_device(device, [&](Device& found) { return put_properties(found, kFigures, kNewLayout, properties); });
 }
 AWAKEN_EXPORT_ALSO(hipGetDevicePropertiesR0000, hipGetDeviceProperties);
 AWAKEN_EXPORT_ALSO(hipChooseDeviceR0000, hipChooseDevice);
