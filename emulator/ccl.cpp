@@ -7,10 +7,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -51,10 +53,14 @@ ncclResult_t report(const Failure& failure) {
     return static_cast<ncclResult_t>(failure.result);
 }
 
+/// Does what a call is to do, which throws a Failure if it cannot.
 template <typename Body>
 ncclResult_t call(Body&& body) noexcept {
     try {
-        return report(body());
+        body();
+        return static_cast<ncclResult_t>(Result::success);
+    } catch (const Failure& failure) {
+        return report(failure);
     } catch (const std::bad_alloc&) {
         return static_cast<ncclResult_t>(Result::system_error);
     } catch (...) {
@@ -62,16 +68,28 @@ ncclResult_t call(Body&& body) noexcept {
     }
 }
 
-Failure invalid(std::string text) {
-    return {Result::invalid_argument, std::move(text)};
+/// Throws unless `holds`.
+void require(bool holds, std::string_view otherwise) {
+    if (!holds) {
+        throw Failure{Result::invalid_argument, std::string(otherwise)};
+    }
 }
 
-Failure available() {
-    const Error error = core().availability(kVendor);
-    if (error == Error::success) {
-        return {};
+void require_rank(int rank, int ranks) {
+    require(rank >= 0 && rank < ranks, "rank " + std::to_string(rank) + " of " + std::to_string(ranks));
+}
+
+template <typename Value>
+void answer(Value* place, const char* name, std::type_identity_t<Value> value) {
+    require(place != nullptr, std::string(name) + " is null");
+    *place = value;
+}
+
+void require_gpus() {
+    if (const Error error = core().availability(kVendor); error != Error::success) {
+        throw Failure{Result::unhandled_gpu_error,
+                      std::string("the GPU runtime cannot be used: ") + description(error)};
     }
-    return {Result::unhandled_gpu_error, std::string("the GPU runtime cannot be used: ") + description(error)};
 }
 
 // ---- communicators --------------------------------------------------------------------------------------------------
@@ -91,12 +109,17 @@ struct Communicator {
         const std::lock_guard guard(lock);
         return failure;
     }
+    void require_sound() {
+        if (Failure reason = failed(); !reason.ok()) {
+            throw reason;
+        }
+    }
     /// Ends the communicator's work here, and so, as connections end, at its peers.
-    void fail(Failure reason) {
+    void fail(const Failure& reason) {
         {
             const std::lock_guard guard(lock);
             if (failure.ok()) {
-                failure = std::move(reason);
+                failure = reason;
             }
         }
         mesh->interrupt();
@@ -130,48 +153,41 @@ struct Joining {
     ncclUniqueId identifier{};
 };
 
-Failure join(const Joining& joining) {
+void join(const Joining& joining) {
     const Faults& faults = core().configuration().faults;
-    ccl::Introduction introduction;
-    introduction.ranks = joining.ranks;
-    introduction.rank = joining.rank;
-    introduction.device = bus_number(core().device(joining.context->device));
-    introduction.may_share = faults.ccl_shared_device;
-    introduction.gives_up = faults.failing_ccl_rank == joining.rank;
+    const bool gives_up = faults.failing_ccl_rank == joining.rank;
+    const Failure injected{Result::system_error, "injected failure: this rank does not initialise"};
     if (faults.silent_ccl_rank == joining.rank) {
-        return {Result::system_error, "injected failure: this rank does not initialise, and tells nobody"};
+        throw Failure{injected.result, injected.text + ", and tells nobody"};
     }
     std::unique_ptr<Mesh> mesh;
-    Failure failure = Mesh::join(joining.identifier, introduction, mesh);
-    if (introduction.gives_up) {
-        return {Result::system_error, "injected failure: this rank does not initialise"};
+    try {
+        mesh = Mesh::join(joining.identifier,
+                          {joining.ranks, joining.rank, bus_number(core().device(joining.context->device)),
+                           faults.ccl_shared_device, gives_up});
+    } catch (const Failure&) {
+        if (!gives_up) {
+            throw;
+        }
     }
-    if (!failure.ok()) {
-        return failure;
+    if (gives_up) {
+        throw injected;
     }
     *joining.result = communicators().add(std::make_shared<Communicator>(*joining.context, std::move(mesh)));
-    return {};
 }
 
 /// Joins all at once: ranks of one process wait for each other.
-Failure join_all(const std::vector<Joining>& joinings) {
+void join_all(const std::vector<Joining>& joinings) {
     if (joinings.size() == 1) {
         return join(joinings.front());
     }
-    std::vector<Failure> failures(joinings.size());
-    std::vector<std::thread> threads;
-    for (std::size_t at = 0; at < joinings.size(); ++at) {
-        threads.emplace_back([&, at] { failures[at] = join(joinings[at]); });
+    std::vector<std::future<void>> joined;
+    for (const Joining& joining : joinings) {
+        joined.push_back(std::async(std::launch::async, join, joining));
     }
-    for (std::thread& thread : threads) {
-        thread.join();
+    for (std::future<void>& one : joined) {
+        one.get();
     }
-    for (const Failure& failure : failures) {
-        if (!failure.ok()) {
-            return failure;
-        }
-    }
-    return {};
 }
 
 // ---- operations -----------------------------------------------------------------------------------------------------
@@ -206,7 +222,7 @@ class Performer {
     explicit Performer(Mesh& mesh) : _mesh(mesh), _ranks(mesh.ranks()), _rank(mesh.rank()) {}
 
     /// Sends and receives of a group, together.
-    Failure point_to_point(const std::vector<Call>& calls) {
+    void point_to_point(const std::vector<Call>& calls) {
         std::vector<Mesh::Part> sends;
         std::vector<Mesh::Part> receives;
         for (const Call& one : calls) {
@@ -218,12 +234,12 @@ class Performer {
                 receives.push_back({one.peer, host(one.receive), one.bytes(), kKind});
             }
         }
-        return sends.empty() && receives.empty() ? Failure{} : _mesh.exchange(sends, receives);
+        _mesh.exchange(sends, receives);
     }
 
-    Failure collective(const Call& one) {
+    void collective(const Call& one) {
         if (one.count == 0) {
-            return {};
+            return;
         }
         _kind = static_cast<std::uint32_t>(one.kind);
         switch (one.kind) {
@@ -238,7 +254,7 @@ class Performer {
             case Kind::reduce_scatter:
                 return reduce_scatter(one);
             default:
-                return {};
+                return;
         }
     }
 
@@ -273,7 +289,7 @@ class Performer {
     /// Sends each rank its share of `data` (elements `share(rank)`), and reduces what comes for this rank into
     /// `output`.
     template <typename ShareOf>
-    Failure reduce_shares(const Call& one, std::byte* data, std::byte* output, const ShareOf& share) {
+    void reduce_shares(const Call& one, std::byte* data, std::byte* output, const ShareOf& share) {
         const std::size_t size = ccl::size_of(one.type);
         const Share own = share(_rank);
         std::vector<std::byte> staging(own.count * size * static_cast<std::size_t>(_ranks - 1));
@@ -292,16 +308,13 @@ class Performer {
             inputs[static_cast<std::size_t>(peer)] = next;
             next += own.count * size;
         });
-        if (Failure failure = _mesh.exchange(sends, receives); !failure.ok()) {
-            return failure;
-        }
+        _mesh.exchange(sends, receives);
         ccl::reduce(one.type, one.operation, inputs, output, own.count);
-        return {};
     }
 
     /// Sends this rank's share of `data` to all, and receives theirs.
     template <typename ShareOf>
-    Failure gather_shares(const Call& one, std::byte* data, const ShareOf& share) {
+    void gather_shares(const Call& one, std::byte* data, const ShareOf& share) {
         const std::size_t size = ccl::size_of(one.type);
         const Share own = share(_rank);
         std::vector<Mesh::Part> sends;
@@ -315,31 +328,29 @@ class Performer {
                 receives.push_back({peer, data + theirs.first * size, theirs.count * size, _kind});
             }
         });
-        return _mesh.exchange(sends, receives);
+        _mesh.exchange(sends, receives);
     }
 
-    Failure all_reduce(const Call& one) {
+    void all_reduce(const Call& one) {
         const auto share = [&](int rank) { return share_of(rank, one.count); };
         std::byte* const receive = host(one.receive);
         std::byte* const own = receive + share(_rank).first * ccl::size_of(one.type);
-        if (Failure failure = reduce_shares(one, host(one.send), own, share); !failure.ok()) {
-            return failure;
-        }
-        return gather_shares(one, receive, share);
+        reduce_shares(one, host(one.send), own, share);
+        gather_shares(one, receive, share);
     }
 
-    Failure reduce(const Call& one) {
+    void reduce(const Call& one) {
         // All elements are the root's share.
         const auto share = [&](int rank) { return Share{0, rank == one.peer ? one.count : 0}; };
-        return reduce_shares(one, host(one.send), _rank == one.peer ? host(one.receive) : nullptr, share);
+        reduce_shares(one, host(one.send), _rank == one.peer ? host(one.receive) : nullptr, share);
     }
 
-    Failure reduce_scatter(const Call& one) {
+    void reduce_scatter(const Call& one) {
         const auto share = [&](int rank) { return Share{static_cast<std::size_t>(rank) * one.count, one.count}; };
-        return reduce_shares(one, host(one.send), host(one.receive), share);
+        reduce_shares(one, host(one.send), host(one.receive), share);
     }
 
-    Failure broadcast(const Call& one) {
+    void broadcast(const Call& one) {
         std::byte* const receive = host(one.receive);
         if (_rank != one.peer) {
             const Mesh::Part part{one.peer, receive, one.bytes(), _kind};
@@ -348,18 +359,15 @@ class Performer {
         std::byte* const send = host(one.send);
         std::vector<Mesh::Part> sends;
         for_peers([&](int peer) { sends.push_back({peer, send, one.bytes(), _kind}); });
-        if (Failure failure = _mesh.exchange(sends, {}); !failure.ok()) {
-            return failure;
-        }
+        _mesh.exchange(sends, {});
         move(receive, send, one.bytes());
-        return {};
     }
 
-    Failure all_gather(const Call& one) {
+    void all_gather(const Call& one) {
         const auto share = [&](int rank) { return Share{static_cast<std::size_t>(rank) * one.count, one.count}; };
         std::byte* const receive = host(one.receive);
         move(receive + static_cast<std::size_t>(_rank) * one.bytes(), host(one.send), one.bytes());
-        return gather_shares(one, receive, share);
+        gather_shares(one, receive, share);
     }
 
     Mesh& _mesh;
@@ -374,20 +382,16 @@ void perform(Communicator& communicator, const std::vector<Call>& calls) {
     if (communicator.aborted || !communicator.failed().ok()) {
         return;
     }
-    Failure failure;
     try {
         Performer performer(*communicator.mesh);
-        failure = performer.point_to_point(calls);
+        performer.point_to_point(calls);
         for (const Call& one : calls) {
-            if (failure.ok()) {
-                failure = performer.collective(one);
-            }
+            performer.collective(one);
         }
+    } catch (const Failure& failure) {
+        communicator.fail(failure);
     } catch (const std::bad_alloc&) {
-        failure = {Result::system_error, "out of host memory"};
-    }
-    if (!failure.ok()) {
-        communicator.fail(std::move(failure));
+        communicator.fail({Result::system_error, "out of host memory"});
     }
 }
 
@@ -430,41 +434,32 @@ Group& group() {
     return current;
 }
 
-Failure start_group() {
-    ++group().depth;
-    return {};
-}
-
 /// The real libraries connect the ranks in the first call that needs it, which waits for the others' there.
-Failure connect(Communicator& communicator) {
+void connect(Communicator& communicator) {
     const int failing = core().configuration().faults.unconnected_ccl_rank;
     if (failing < 0 || failing >= communicator.mesh->ranks()) {
-        return {};
+        return;
     }
     if (failing == communicator.mesh->rank()) {
-        return {Result::system_error, "injected failure: this rank does not connect to the others"};
+        throw Failure{Result::system_error, "injected failure: this rank does not connect to the others"};
     }
     communicator.aborted.wait(false);
-    return {Result::remote_error, "the communicator was aborted while it connected to another rank"};
+    throw Failure{Result::remote_error, "the communicator was aborted while it connected to another rank"};
 }
 
-Failure end_group() {
+void end_group() {
     Group& current = group();
     if (current.depth == 0) {
-        return {Result::invalid_usage, "ncclGroupEnd without ncclGroupStart"};
+        throw Failure{Result::invalid_usage, "ncclGroupEnd without ncclGroupStart"};
     }
     if (--current.depth > 0) {
-        return {};
+        return;
     }
     const Group ended = std::exchange(current, {});
     if (!ended.failure.ok()) {
-        return ended.failure;
+        throw Failure(ended.failure);
     }
-    if (!ended.joinings.empty()) {
-        if (Failure failure = join_all(ended.joinings); !failure.ok()) {
-            return failure;
-        }
-    }
+    join_all(ended.joinings);
     std::vector<std::shared_ptr<Communicator>> used;
     for (const Queued& queued : ended.calls) {
         if (std::find(used.begin(), used.end(), queued.communicator) == used.end()) {
@@ -472,112 +467,82 @@ Failure end_group() {
         }
     }
     for (const auto& communicator : used) {
-        if (Failure failure = connect(*communicator); !failure.ok()) {
-            return failure;
-        }
+        connect(*communicator);
         submit(communicator, ended.calls);
     }
-    return {};
 }
 
 /// A call outside of any group is a group of its own.
 template <typename Body>
 ncclResult_t grouped(Body&& body) noexcept {
     return call([&] {
-        static_cast<void>(start_group());
-        Failure failure;
+        ++group().depth;
         try {
-            failure = body();
+            body();
+        } catch (const Failure& failure) {
+            if (group().failure.ok()) {
+                group().failure = failure;
+            }
+            end_group();
+            throw;
         } catch (...) {
             --group().depth;
             throw;
         }
-        if (!failure.ok() && group().failure.ok()) {
-            group().failure = failure;
-        }
-        Failure end = end_group();
-        return failure.ok() ? end : failure;
+        end_group();
     });
 }
 
 // ---- arguments ------------------------------------------------------------------------------------------------------
 
-Failure find_communicator(ncclComm_t handle, std::shared_ptr<Communicator>& communicator) {
-    communicator = communicators().find(handle);
-    if (communicator == nullptr) {
-        return invalid("the communicator is null or was destroyed");
-    }
-    return {};
+std::shared_ptr<Communicator> find_communicator(ncclComm_t handle) {
+    std::shared_ptr<Communicator> communicator = communicators().find(handle);
+    require(communicator != nullptr, "the communicator is null or was destroyed");
+    return communicator;
 }
 
 /// Device code would fault on what its device cannot reach.
-Failure check_buffer(const Communicator& communicator, std::uintptr_t address, std::size_t bytes, const char* what) {
-    if (bytes == 0) {
-        return {};
-    }
+void check_buffer(const Communicator& communicator, std::uintptr_t address, std::size_t bytes, const char* what) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (allocation == nullptr && core().configuration().faults.pageable_memory) {
-        return {};
+    if (bytes == 0 || (allocation == nullptr && core().configuration().faults.pageable_memory)) {
+        return;
     }
-    if (allocation == nullptr || !core().memory().reachable(*allocation, address, bytes, communicator.context.device)) {
-        return invalid(std::string(what) + " is not memory that the GPU runtime knows, or ends before the data does");
-    }
-    if (allocation->on_device() && allocation->device != communicator.context.device) {
-        return invalid(std::string(what) + " lies on another device than the communicator's");
-    }
-    return {};
+    const int device = communicator.context.device;
+    require(allocation != nullptr && core().memory().reachable(*allocation, address, bytes, device),
+            std::string(what) + " is not memory that the GPU runtime knows, or ends before the data does");
+    require(!allocation->on_device() || allocation->device == device,
+            std::string(what) + " lies on another device than the communicator's");
 }
 
 ncclResult_t enqueue(ncclComm_t handle, ncclStream_t stream_handle, Call one) noexcept {
-    return grouped([&]() -> Failure {
-        Queued queued;
-        if (Failure failure = available(); !failure.ok()) {
-            return failure;
-        }
-        if (Failure failure = find_communicator(handle, queued.communicator); !failure.ok()) {
-            return failure;
-        }
-        Communicator& communicator = *queued.communicator;
-        if (Failure failure = communicator.failed(); !failure.ok()) {
-            return failure;
-        }
-        if (static_cast<int>(one.type) < 0 || static_cast<int>(one.type) >= ccl::kTypes) {
-            return invalid("unknown data type " + std::to_string(static_cast<int>(one.type)));
-        }
-        if (static_cast<int>(one.operation) < 0 || static_cast<int>(one.operation) >= ccl::kOperations) {
-            return invalid("unknown reduction " + std::to_string(static_cast<int>(one.operation)));
-        }
+    return grouped([&] {
+        require_gpus();
+        const std::shared_ptr<Communicator> found = find_communicator(handle);
+        Communicator& communicator = *found;
+        communicator.require_sound();
+        const int type = static_cast<int>(one.type);
+        const int operation = static_cast<int>(one.operation);
         const int ranks = communicator.mesh->ranks();
-        if (one.peer < 0 || one.peer >= ranks) {
-            return invalid("rank " + std::to_string(one.peer) + " of " + std::to_string(ranks));
-        }
+        require(type >= 0 && type < ccl::kTypes, "unknown data type " + std::to_string(type));
+        require(operation >= 0 && operation < ccl::kOperations, "unknown reduction " + std::to_string(operation));
+        require_rank(one.peer, ranks);
         const bool is_root = one.peer == communicator.mesh->rank();
         const std::size_t all = one.bytes() * static_cast<std::size_t>(ranks);
-        const bool sends = one.kind != Kind::receive && (one.kind != Kind::broadcast || is_root);
-        const bool receives = one.kind != Kind::send && (one.kind != Kind::reduce || is_root);
-        const std::size_t sent = one.kind == Kind::reduce_scatter ? all : one.bytes();
-        const std::size_t received = one.kind == Kind::all_gather ? all : one.bytes();
-        if (sends) {
-            if (Failure failure = check_buffer(communicator, one.send, sent, "sendbuff"); !failure.ok()) {
-                return failure;
-            }
+        if (one.kind != Kind::receive && (one.kind != Kind::broadcast || is_root)) {
+            check_buffer(communicator, one.send, one.kind == Kind::reduce_scatter ? all : one.bytes(), "sendbuff");
         }
-        if (receives) {
-            if (Failure failure = check_buffer(communicator, one.receive, received, "recvbuff"); !failure.ok()) {
-                return failure;
-            }
+        if (one.kind != Kind::send && (one.kind != Kind::reduce || is_root)) {
+            check_buffer(communicator, one.receive, one.kind == Kind::all_gather ? all : one.bytes(), "recvbuff");
         }
-        queued.stream = core().stream(communicator.context, stream_handle);
-        if (queued.stream == nullptr || queued.stream->context().device != communicator.context.device) {
-            return {Result::unhandled_gpu_error, "the stream is none of the communicator's device"};
+        const std::shared_ptr<Stream> stream = core().stream(communicator.context, stream_handle);
+        if (stream == nullptr || stream->context().device != communicator.context.device) {
+            throw Failure{Result::unhandled_gpu_error, "the stream is none of the communicator's device"};
         }
-        queued.stream->context().enter();
+        stream->context().enter();
         if (communicator.context.sticky != Error::success) {
-            return {Result::unhandled_gpu_error, "an earlier operation on the device has failed"};
+            throw Failure{Result::unhandled_gpu_error, "an earlier operation on the device has failed"};
         }
-        queued.call = one;
-        group().calls.push_back(std::move(queued));
-        return {};
+        group().calls.push_back({found, stream, one});
     });
 }
 
@@ -592,10 +557,19 @@ Call movement(Kind kind, const void* send, void* receive, std::size_t count, int
 
 template <typename Body>
 ncclResult_t with_communicator(ncclComm_t handle, Body&& body) noexcept {
-    return call([&] {
-        std::shared_ptr<Communicator> communicator;
-        Failure failure = find_communicator(handle, communicator);
-        return failure.ok() ? body(*communicator) : failure;
+    return call([&] { body(*find_communicator(handle)); });
+}
+
+/// Waits for what is under way, and ends the communicator. One that is null has ended.
+ncclResult_t end(ncclComm_t handle, bool abort) noexcept {
+    return handle == nullptr ? 0 : with_communicator(handle, [&](Communicator& communicator) {
+        if (abort) {
+            communicator.aborted = true;
+            communicator.aborted.notify_all();
+            communicator.mesh->interrupt();
+        }
+        communicator.wait();
+        static_cast<void>(communicators().remove(handle));
     });
 }
 
@@ -604,13 +578,7 @@ ncclResult_t with_communicator(ncclComm_t handle, Body&& body) noexcept {
 // ---- the library ----------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT ncclResult_t ncclGetVersion(int* version) {
-    return call([&] {
-        if (!version) {
-            return invalid("version is null");
-        }
-        *version = kVersion;
-        return Failure{};
-    });
+    return call([&] { answer(version, "version", kVersion); });
 }
 
 AWAKEN_EXPORT const char* ncclGetErrorString(ncclResult_t result) {
@@ -645,30 +613,20 @@ AWAKEN_EXPORT const char* ncclGetLastError(ncclComm_t handle) {
 
 AWAKEN_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* identifier) {
     return call([&] {
-        if (!identifier) {
-            return invalid("uniqueId is null");
-        }
-        Failure failure = available();
-        return failure.ok() ? ccl::make_identifier(*identifier) : failure;
+        require(identifier != nullptr, "uniqueId is null");
+        require_gpus();
+        *identifier = ccl::make_identifier();
     });
 }
 
 // ---- communicators --------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t* result, int ranks, ncclUniqueId identifier, int rank) {
-    return grouped([&]() -> Failure {
-        if (Failure failure = available(); !failure.ok()) {
-            return failure;
-        }
-        if (!result) {
-            return invalid("comm is null");
-        }
-        *result = nullptr;
-        if (ranks < 1 || rank < 0 || rank >= ranks) {
-            return invalid("rank " + std::to_string(rank) + " of " + std::to_string(ranks));
-        }
+    return grouped([&] {
+        require_gpus();
+        answer(result, "comm", nullptr);
+        require_rank(rank, ranks);
         group().joinings.push_back({result, &runtime_context(), ranks, rank, identifier});
-        return {};
     });
 }
 
@@ -679,113 +637,65 @@ AWAKEN_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int ranks,
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t* results, int ranks, const int* devices) {
-    return call([&]() -> Failure {
-        if (Failure failure = available(); !failure.ok()) {
-            return failure;
-        }
-        if (!results || ranks < 1) {
-            return invalid("comm is null or there are no devices");
-        }
-        ncclUniqueId identifier{};
-        if (Failure failure = ccl::make_identifier(identifier); !failure.ok()) {
-            return failure;
-        }
+    return call([&] {
+        require_gpus();
+        require(results != nullptr && ranks >= 1, "comm is null or there are no devices");
+        const ncclUniqueId identifier = ccl::make_identifier();
         std::vector<Joining> joinings;
         for (int rank = 0; rank < ranks; ++rank) {
             const int device = devices ? devices[rank] : rank;
-            if (!core().valid_device(device)) {
-                return invalid("device " + std::to_string(device));
-            }
+            require(core().valid_device(device), "device " + std::to_string(device));
             Context& context = core().primary(device);
             if (!context.alive) {
                 core().retain_primary(device);
             }
             joinings.push_back({&results[rank], &context, ranks, rank, identifier});
         }
-        return join_all(joinings);
+        join_all(joinings);
     });
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t handle) {
     return with_communicator(handle, [](Communicator& communicator) {
         communicator.wait();
-        return communicator.failed();
+        communicator.require_sound();
     });
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t handle) {
-    if (!handle) {
-        return 0;
-    }
-    return with_communicator(handle, [&](Communicator& communicator) {
-        communicator.wait();
-        static_cast<void>(communicators().remove(handle));
-        return Failure{};
-    });
+    return end(handle, false);
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommAbort(ncclComm_t handle) {
-    if (!handle) {
-        return 0;
-    }
-    return with_communicator(handle, [&](Communicator& communicator) {
-        communicator.aborted = true;
-        communicator.aborted.notify_all();
-        communicator.mesh->interrupt();
-        communicator.wait();
-        static_cast<void>(communicators().remove(handle));
-        return Failure{};
-    });
+    return end(handle, true);
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommCount(ncclComm_t handle, int* count) {
-    return with_communicator(handle, [&](Communicator& communicator) {
-        if (!count) {
-            return invalid("count is null");
-        }
-        *count = communicator.mesh->ranks();
-        return Failure{};
-    });
+    return with_communicator(handle, [&](const Communicator& one) { answer(count, "count", one.mesh->ranks()); });
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommUserRank(ncclComm_t handle, int* rank) {
-    return with_communicator(handle, [&](Communicator& communicator) {
-        if (!rank) {
-            return invalid("rank is null");
-        }
-        *rank = communicator.mesh->rank();
-        return Failure{};
-    });
+    return with_communicator(handle, [&](const Communicator& one) { answer(rank, "rank", one.mesh->rank()); });
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommCuDevice(ncclComm_t handle, int* device) {
-    return with_communicator(handle, [&](Communicator& communicator) {
-        if (!device) {
-            return invalid("device is null");
-        }
-        *device = communicator.context.device;
-        return Failure{};
-    });
+    return with_communicator(handle, [&](const Communicator& one) { answer(device, "device", one.context.device); });
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* result) {
-    return with_communicator(handle, [&](Communicator& communicator) {
-        if (!result) {
-            return invalid("asyncError is null");
-        }
-        *result = static_cast<ncclResult_t>(communicator.failed().result);
-        return Failure{};
+    return with_communicator(handle, [&](Communicator& one) {
+        answer(result, "asyncError", static_cast<ncclResult_t>(one.failed().result));
     });
 }
 
 // ---- groups ---------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT ncclResult_t ncclGroupStart() {
-    return call([] { return start_group(); });
+    return call([] { ++group().depth; });
 }
 
 AWAKEN_EXPORT ncclResult_t ncclGroupEnd() {
-    return call([] { return end_group(); });
+    return call([] { end_group(); });
 }
 
 // ---- communication --------------------------------------------------------------------------------------------------

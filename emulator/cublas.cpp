@@ -8,12 +8,11 @@ using namespace awaken::emulator::blas;
 
 using cublasHandle_t = void*;
 using cublasStatus_t = int;
-using cudaStream_t = void*;
 
 /// CUBLAS_VERSION of the release that is emulated: major * 10000 + minor * 100 + patch.
 constexpr int kVersion = AWAKEN_CUBLAS_VERSION >= 13 ? 130000 : 120901;
 
-struct Cublas {
+struct Api {
     static constexpr std::array statuses{
         StatusName{Status::success, 0, "the operation completed successfully"},
         StatusName{Status::not_initialized, 1, "the library was not initialized"},
@@ -29,62 +28,42 @@ struct Cublas {
 
 }  // namespace
 
-AWAKEN_EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
-    return number_of<Cublas>(create(Vendor::cuda, handle));
-}
-AWAKEN_EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
-    return number_of<Cublas>(destroy(handle));
-}
+#define cublasDestroy cublasDestroy_v2
+#define cublasSetStream cublasSetStream_v2
+#define cublasGetStream cublasGetStream_v2
+#define cublasSgemm cublasSgemm_v2
+#define cublasDgemm cublasDgemm_v2
+#define cublasCgemm cublasCgemm_v2
+#define cublasZgemm cublasZgemm_v2
+#define cublasSgemm_64 cublasSgemm_v2_64
+#define cublasDgemm_64 cublasDgemm_v2_64
+#define cublasCgemm_64 cublasCgemm_v2_64
+#define cublasZgemm_64 cublasZgemm_v2_64
 
+#define AWAKEN_CALL(name) cublas##name
+#include "blas/blas_calls.h"
+#undef AWAKEN_CALL
+
+AWAKEN_EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
+    return number_of<Api>(create(Vendor::cuda, handle));
+}
 AWAKEN_EXPORT cublasStatus_t cublasGetVersion_v2(cublasHandle_t, int* version) {
     if (version == nullptr) {
-        return number_of<Cublas>(Status::invalid_value);
+        return number_of<Api>(Status::invalid_value);
     }
     *version = kVersion;
-    return number_of<Cublas>(Status::success);
+    return number_of<Api>(Status::success);
 }
 
 AWAKEN_EXPORT const char* cublasGetStatusString(cublasStatus_t status) {
-    return text_of<Cublas>(status, "unknown cublasStatus_t");
-}
-
-AWAKEN_EXPORT cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
-    return number_of<Cublas>(set_stream(handle, stream));
-}
-AWAKEN_EXPORT cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t* stream) {
-    return number_of<Cublas>(get_stream(handle, stream));
+    return text_of<Api>(status, "unknown cublasStatus_t");
 }
 
 /// Kept, and without effect: there is one way to multiply here.
 AWAKEN_EXPORT cublasStatus_t cublasSetMathMode(cublasHandle_t handle, int mode) {
-    return number_of<Cublas>(set_math_mode(handle, mode));
+    return number_of<Api>(set_math_mode(handle, mode));
 }
 
 AWAKEN_EXPORT cublasStatus_t cublasGetMathMode(cublasHandle_t handle, int* mode) {
-    return number_of<Cublas>(get_math_mode(handle, mode));
-}
-
-AWAKEN_EXPORT cublasStatus_t cublasSgemm_v2(GEMM_PARAMETERS(int, float)) {
-    return gemm<Cublas, float>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT cublasStatus_t cublasDgemm_v2(GEMM_PARAMETERS(int, double)) {
-    return gemm<Cublas, double>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT cublasStatus_t cublasCgemm_v2(GEMM_PARAMETERS(int, Complex<float>)) {
-    return gemm<Cublas, Complex<float>>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT cublasStatus_t cublasZgemm_v2(GEMM_PARAMETERS(int, Complex<double>)) {
-    return gemm<Cublas, Complex<double>>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT cublasStatus_t cublasSgemm_v2_64(GEMM_PARAMETERS(std::int64_t, float)) {
-    return gemm<Cublas, float>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT cublasStatus_t cublasDgemm_v2_64(GEMM_PARAMETERS(std::int64_t, double)) {
-    return gemm<Cublas, double>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT cublasStatus_t cublasCgemm_v2_64(GEMM_PARAMETERS(std::int64_t, Complex<float>)) {
-    return gemm<Cublas, Complex<float>>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT cublasStatus_t cublasZgemm_v2_64(GEMM_PARAMETERS(std::int64_t, Complex<double>)) {
-    return gemm<Cublas, Complex<double>>(GEMM_ARGUMENTS);
+    return number_of<Api>(get_math_mode(handle, mode));
 }

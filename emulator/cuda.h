@@ -1,7 +1,6 @@
 // What CUDA's driver and CUDA's runtime have in common: their devices, and rules that differ from HIP's.
 #pragma once
 
-#include "calls/entry.h"
 #include "figures.h"
 
 namespace awaken::emulator {
@@ -56,7 +55,7 @@ constexpr std::array kCudaFigures{
 struct Cuda {
     static bool usable(const Context& context) { return context.alive; }
     static Error ipc_error(Error error) { return error; }
-    static calls::Address address_for_kernels(const Allocation&, calls::Address address) { return address; }
+    static Address address_for_kernels(const Allocation&, Address address) { return address; }
     static int attribute(const Device& device, int attribute) {
         constexpr int kPciBus = 33;
         constexpr int kPageableMemory = 88;

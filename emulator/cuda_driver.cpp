@@ -4,51 +4,19 @@
 // driver each call needs cuInit first, and those that work on a context need a current one.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
 
-#include "calls/copies.h"
-#include "calls/devices.h"
-#include "calls/memory.h"
-#include "calls/streams.h"
 #include "cuda.h"
 
+namespace awaken::emulator::calls {
 namespace {
-
-using namespace awaken::emulator;  // the front ends are the core's other half
-using namespace awaken::emulator::calls;
-
-using CUresult = int;
-using CUdevice = int;
-using CUdeviceptr = Address;
-using CUcontext = void*;
-using CUstream = void*;
-using CUevent = void*;
-using CUmodule = void*;
-using CUfunction = void*;
-using CUmemoryPool = void*;
-struct CUuuid {
-    unsigned char bytes[16];
-};
-struct CUmemAllocationProp {
-    int type;
-    int handle_types;
-    MemoryLocation location;
-    void* windows;
-    unsigned char flags[8];
-};
-static_assert(sizeof(CUmemAllocationProp) == 32);
-struct CUmemAccessDesc {
-    MemoryLocation location;
-    int flags;
-};
-static_assert(sizeof(CUmemAccessDesc) == 12);
-using CUmemGenericAllocationHandle = unsigned long long;
 
 std::atomic<bool> initialised{false};
 
-struct Driver : Cuda {
+struct Api : Cuda {
     static Error ready() {
         if (!initialised.load(std::memory_order_acquire)) {
             return Error::not_initialized;
@@ -71,38 +39,84 @@ struct Driver : Cuda {
     static constexpr bool has_empty_memory = false;
 };
 
-/// For calls that work in the default stream, and return when it is done.
-template <typename Body>
-CUresult in_default_stream(Body&& body) noexcept {
-    return in_entered_context<Driver>([&](Context& context) {
-        const Error error = default_stream_allowed(*context.legacy);
-        return error == Error::success ? body(context) : error;
-    });
-}
-
-CUresult copy_later(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) noexcept {
-    return copy_rows<Driver>({destination, bytes, source, bytes, bytes, 1}, stream, Synchrony::stream);
-}
-
-CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) noexcept {
-    return in_default_stream([&](Context& context) {
-        return copy(context, {destination, bytes, source, bytes, bytes, 1}, context.legacy, Synchrony::host);
-    });
-}
-
-CUresult fill_now(const FillRequest& request) noexcept {
-    return in_default_stream([&](Context& context) { return fill(context, request, context.legacy, Synchrony::host); });
-}
-
-using Api = Driver;
-
 }  // namespace
+}  // namespace awaken::emulator::calls
+
+using namespace awaken::emulator;  // the front ends are the core's other half
+using namespace awaken::emulator::calls;
+
+// Names that differ from what the headers below call them, mostly by a version, as in cuda.h.
+#define cuDeviceGetStreamPriorityRange cuCtxGetStreamPriorityRange
+#define cuDeviceSynchronize cuCtxSynchronize
+#define cuDeviceTotalMem cuDeviceTotalMem_v2
+#define cuGetDeviceFlags cuCtxGetFlags
+#define cuCtxPushCurrent cuCtxPushCurrent_v2
+#define cuCtxPopCurrent cuCtxPopCurrent_v2
+#define cuMemGetInfo cuMemGetInfo_v2
+#define cuMalloc cuMemAlloc_v2
+#define cuMallocHost cuMemAllocHost_v2
+#define cuMallocManaged cuMemAllocManaged
+#define cuMallocAsync cuMemAllocAsync
+#define cuMallocFromPoolAsync cuMemAllocFromPoolAsync
+#define cuFreeAsync cuMemFreeAsync
+#define cuHostAlloc cuMemHostAlloc
+#define cuHostFree cuMemFreeHost
+#define cuHostGetFlags cuMemHostGetFlags
+#define cuHostRegister cuMemHostRegister_v2
+#define cuHostUnregister cuMemHostUnregister
+#define cuDrvPointerGetAttributes cuPointerGetAttributes
+#define cuMemcpyHtoD cuMemcpyHtoD_v2
+#define cuMemcpyDtoH cuMemcpyDtoH_v2
+#define cuMemcpyDtoD cuMemcpyDtoD_v2
+#define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
+#define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
+#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
+#define cuMemcpyParam2D cuMemcpy2D_v2
+#define cuMemcpyParam2DAsync cuMemcpy2DAsync_v2
+#define cuMemsetD8 cuMemsetD8_v2
+#define cuMemsetD16 cuMemsetD16_v2
+#define cuMemsetD32 cuMemsetD32_v2
+#define cuStreamCreateWithFlags cuStreamCreate
+#define cuStreamDestroy cuStreamDestroy_v2
+#define cuStreamBeginCapture cuStreamBeginCapture_v2
+#define cuEventCreateWithFlags cuEventCreate
+#define cuEventDestroy cuEventDestroy_v2
+#define cuModuleLaunchKernel cuLaunchKernel
+#define cuModuleLaunchCooperativeKernel cuLaunchCooperativeKernel
+#define cuModuleOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveBlocksPerMultiprocessor
 
 #define AWAKEN_CALL(name) cu##name
 #include "calls/common_calls.h"
 #include "calls/cuda_calls.h"
 #include "calls/driver_calls.h"
 #undef AWAKEN_CALL
+
+namespace {
+
+using CUresult = int;
+using CUdevice = int;
+using CUdeviceptr = Address;
+using CUcontext = void*;
+using CUstream = void*;
+using CUevent = void*;
+using CUfunction = void*;
+using CUmemoryPool = void*;
+struct CUmemAllocationProp {
+    int type;
+    int handle_types;
+    MemoryLocation location;
+    void* windows;
+    unsigned char flags[8];
+};
+static_assert(sizeof(CUmemAllocationProp) == 32);
+struct CUmemAccessDesc {
+    MemoryLocation location;
+    int flags;
+};
+static_assert(sizeof(CUmemAccessDesc) == 12);
+using CUmemGenericAllocationHandle = unsigned long long;
+
+}  // namespace
 
 // ---- the driver ----
 
@@ -149,18 +163,13 @@ AWAKEN_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
 
 // ---- devices ----
 
-AWAKEN_EXPORT CUresult cuDeviceGetCount(int* count) {
-    return device_count<Driver>(count);
-}
-AWAKEN_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-    return device_uuid<Driver>(uuid, device);
-}
-AWAKEN_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
-    return device_memory<Driver>(bytes, device);
-}
+AWAKEN_EXPORT_ALSO(cuDeviceGetUuid_v2, cuDeviceGetUuid);
 
+AWAKEN_EXPORT CUresult cuDeviceGetCount(int* count) {
+    return call([&] { return put(count, core().device_count()); });
+}
 AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevice device, CUdevice peer) {
-    return on_device<Driver>(device, [&](Device&) {
+    return on_device(device, [&](Device&) {
         if (!value || device == peer || !core().valid_device(peer)) {
             return Error::invalid_value;
         }
@@ -176,25 +185,21 @@ AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevi
 // ---- contexts ----
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    return on_device<Driver>(
-        device, [&](Device&) { return core().release_primary(device) ? Error::success : Error::invalid_context; });
+    return on_device(device,
+                     [&](Device&) { return core().release_primary(device) ? Error::success : Error::invalid_context; });
 }
-AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-    return cuDevicePrimaryCtxRelease_v2(device);
-}
+AWAKEN_EXPORT_ALSO(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2);
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    return on_device<Driver>(device, [&](Device&) {
+    return on_device(device, [&](Device&) {
         core().reset_primary(device);
         return Error::success;
     });
 }
-AWAKEN_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-    return cuDevicePrimaryCtxReset_v2(device);
-}
+AWAKEN_EXPORT_ALSO(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2);
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-    return on_device<Driver>(device, [&](Device&) {
+    return on_device(device, [&](Device&) {
         if (!flags || !active) {
             return Error::invalid_value;
         }
@@ -205,17 +210,15 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* fla
 }
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
-    return on_device<Driver>(device, [&](Device&) {
+    return on_device(device, [&](Device&) {
         core().primary(device).flags = flags;
         return Error::success;
     });
 }
-AWAKEN_EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags) {
-    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
-}
+AWAKEN_EXPORT_ALSO(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2);
 
 AWAKEN_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device) {
-    return on_device<Driver>(device, [&](Device&) {
+    return on_device(device, [&](Device&) {
         if (!context) {
             return Error::invalid_value;
         }
@@ -234,7 +237,7 @@ AWAKEN_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, void*, unsigned flags,
 }
 
 AWAKEN_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
-    return call<Driver>([&] {
+    return call([&] {
         Context* const context = core().find_context(handle);
         if (!context || context->primary || !context->alive) {
             return Error::invalid_context;
@@ -248,18 +251,8 @@ AWAKEN_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
     });
 }
 
-AWAKEN_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle) {
-    return push_context<Driver>(handle);
-}
-AWAKEN_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* popped) {
-    return pop_context<Driver>(popped);
-}
-AWAKEN_EXPORT CUresult cuCtxGetFlags(unsigned* flags) {
-    return context_flags<Driver>(flags);
-}
-
 AWAKEN_EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
-    return call<Driver>([&] {
+    return call([&] {
         const Context* const context = handle ? core().find_context(handle) : thread_state().current();
         if (!context || !id) {
             return Error::invalid_context;
@@ -273,15 +266,11 @@ AWAKEN_EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
-    return call<Driver>([&] { return put(version, 3020); });
-}
-
-AWAKEN_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-    return stream_priorities<Driver>(least, greatest);
+    return call([&] { return put(version, 3020); });
 }
 
 AWAKEN_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-    return in_context<Driver>([&](Context& context) {
+    return in_context([&](Context& context) {
         const Context* const other = core().find_context(peer);
         if (!other || flags != 0) {
             return other ? Error::invalid_value : Error::invalid_context;
@@ -291,20 +280,13 @@ AWAKEN_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-    return in_context<Driver>([&](Context& context) {
+    return in_context([&](Context& context) {
         const Context* const other = core().find_context(peer);
         return other ? disable_peer(context, other->device) : Error::invalid_context;
     });
 }
 
 // ---- memory ----
-
-AWAKEN_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total) {
-    return memory_info<Driver>(free_bytes, total);
-}
-AWAKEN_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
-    return allocate_memory<Driver>(address, bytes);
-}
 
 AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
                                           std::size_t height, unsigned) {
@@ -321,11 +303,11 @@ AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pit
 }
 
 AWAKEN_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
-    return free_memory<Driver>("cuMemFree", address);
+    return free_memory("cuMemFree", address);
 }
 
 AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
-    return in_context<Driver>([&](Context&) {
+    return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!allocation || allocation->kind == MemoryKind::registered) {
             return Error::not_found;
@@ -343,38 +325,9 @@ AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* s
     });
 }
 
-AWAKEN_EXPORT CUresult cuMemHostAlloc(Address* address, std::size_t bytes, unsigned flags) {
-    return allocate_pinned<Driver>(address, bytes, flags);
-}
-AWAKEN_EXPORT CUresult cuMemAllocHost_v2(Address* address, std::size_t bytes) {
-    return allocate_pinned<Driver>(address, bytes, 0);
-}
-AWAKEN_EXPORT CUresult cuMemFreeHost(Address address) {
-    return free_pinned_memory<Driver>("cuMemFreeHost", address);
-}
 AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, Address host, unsigned flags) {
-    return device_address<Driver>(device, host, flags);
+    return device_address(device, host, flags);
 }
-AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, Address host) {
-    return host_memory_flags<Driver>(flags, host);
-}
-AWAKEN_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned flags) {
-    return allocate_managed<Driver>(address, bytes, flags);
-}
-AWAKEN_EXPORT CUresult cuMemHostRegister_v2(Address address, std::size_t bytes, unsigned flags) {
-    return register_memory<Driver>(address, bytes, flags);
-}
-AWAKEN_EXPORT CUresult cuMemHostUnregister(Address address) {
-    return unregister_memory<Driver>("cuMemHostUnregister", address);
-}
-AWAKEN_EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t, MemoryLocation, unsigned,
-                                             CUstream handle) {
-    return prefetch<Driver>(address, handle);
-}
-AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t, int, MemoryLocation) {
-    return advise<Driver>(address);
-}
-
 // ---- addresses and physical memory apart ----
 
 namespace {
@@ -405,7 +358,7 @@ CUmemGenericAllocationHandle give_handle(std::shared_ptr<Physical> physical) {
 
 template <typename Body>
 CUresult on_physical(CUmemGenericAllocationHandle handle, Body&& body) noexcept {
-    return call<Driver>([&] {
+    return call([&] {
         const std::shared_ptr<Physical> physical = core().physicals.find(pointer(handle));
         return physical ? body(physical) : Error::invalid_value;
     });
@@ -415,7 +368,7 @@ CUresult on_physical(CUmemGenericAllocationHandle handle, Body&& body) noexcept 
 
 AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp* properties,
                                                      int option) {
-    return call<Driver>([&] {
+    return call([&] {
         if (!granularity || option < 0 || option > 1) {
             return Error::invalid_value;
         }
@@ -429,7 +382,7 @@ AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, c
 
 AWAKEN_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr,
                                            unsigned long long flags) {
-    return call<Driver>([&] {
+    return call([&] {
         if (!address || flags != 0) {
             return Error::invalid_value;
         }
@@ -439,12 +392,12 @@ AWAKEN_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t byt
 }
 
 AWAKEN_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
-    return call<Driver>([&] { return core().memory().free_addresses(address, bytes); });
+    return call([&] { return core().memory().free_addresses(address, bytes); });
 }
 
 AWAKEN_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
                                    const CUmemAllocationProp* properties, unsigned long long flags) {
-    return call<Driver>([&] {
+    return call([&] {
         if (!handle || flags != 0) {
             return Error::invalid_value;
         }
@@ -471,7 +424,7 @@ AWAKEN_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 }
 
 AWAKEN_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
-    return call<Driver>([&] {
+    return call([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
         if (!handle || !allocation || allocation->kind != MemoryKind::mapped) {
             return Error::invalid_value;
@@ -508,12 +461,12 @@ AWAKEN_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::siz
 
 /// The driver waits for nothing here: the program must have seen the end of what uses the memory.
 AWAKEN_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
-    return call<Driver>([&] { return core().memory().unmap(address, bytes); });
+    return call([&] { return core().memory().unmap(address, bytes); });
 }
 
 AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptions,
                                       std::size_t count) {
-    return call<Driver>([&] {
+    return call([&] {
         if (!descriptions || count == 0) {
             return Error::invalid_value;
         }
@@ -547,7 +500,7 @@ AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, co
 }
 
 AWAKEN_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const MemoryLocation* location, CUdeviceptr address) {
-    return call<Driver>([&] {
+    return call([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!flags || !location || location->type != kLocationDevice || !core().valid_device(location->id) ||
             !allocation || allocation->kind != MemoryKind::mapped) {
@@ -575,7 +528,7 @@ AWAKEN_EXPORT CUresult cuMemExportToShareableHandle(void* shareable, CUmemGeneri
 
 /// A file descriptor is passed as if it were the pointer.
 AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable, int type) {
-    return call<Driver>([&] {
+    return call([&] {
         if (!handle || type != kPosixFile) {
             return Error::invalid_value;
         }
@@ -590,57 +543,23 @@ AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHand
 
 // ---- pools ----
 
-AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
-                                               CUstream stream) {
-    return allocate_from<Driver>(handle, address, bytes, stream);
-}
-AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle) {
-    return allocate_in_order<Driver>(address, bytes, handle);
-}
-AWAKEN_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
-    return free_memory_in_order<Driver>(address, handle);
-}
-
 AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, MemoryLocation*) {
-    return on_pool<Driver>(handle, [&](const Pool&) { return put(flags, 3); });
+    return on_pool(handle, [&](const Pool&) { return put(flags, 3); });
 }
 
 // ---- copies and fills ----
 
-AWAKEN_EXPORT CUresult cuMemcpy(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
-    return copy_now(destination, source, bytes);
-}
-AWAKEN_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, Address source, std::size_t bytes) {
-    return copy_now(destination, source, bytes);
-}
-AWAKEN_EXPORT CUresult cuMemcpyDtoH_v2(Address destination, CUdeviceptr source, std::size_t bytes) {
-    return copy_now(destination, source, bytes);
-}
-AWAKEN_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) {
-    return copy_now(destination, source, bytes);
-}
+AWAKEN_EXPORT_ALSO(cuMemcpy, cuMemcpyDtoD_v2);
+AWAKEN_EXPORT_ALSO(cuMemcpyAsync, cuMemcpyDtoDAsync_v2);
+AWAKEN_EXPORT_ALSO(cuMemcpy2DUnaligned_v2, cuMemcpy2D_v2);
+
 AWAKEN_EXPORT CUresult cuMemcpyPeer(CUdeviceptr destination, CUcontext, CUdeviceptr source, CUcontext,
                                     std::size_t bytes) {
-    return copy_now(destination, source, bytes);
-}
-AWAKEN_EXPORT CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
-    return copy_later(destination, source, bytes, stream);
-}
-AWAKEN_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr destination, Address source, std::size_t bytes,
-                                            CUstream stream) {
-    return copy_later(destination, source, bytes, stream);
-}
-AWAKEN_EXPORT CUresult cuMemcpyDtoHAsync_v2(Address destination, CUdeviceptr source, std::size_t bytes,
-                                            CUstream stream) {
-    return copy_later(destination, source, bytes, stream);
-}
-AWAKEN_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
-                                            CUstream stream) {
-    return copy_later(destination, source, bytes, stream);
+    return copy_bytes(destination, source, bytes, nullptr, Synchrony::host);
 }
 AWAKEN_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext, CUdeviceptr source, CUcontext,
                                          std::size_t bytes, CUstream stream) {
-    return copy_later(destination, source, bytes, stream);
+    return copy_bytes(destination, source, bytes, stream, Synchrony::stream);
 }
 namespace {
 
@@ -669,7 +588,8 @@ CUresult copy_batch(const CUdeviceptr* destinations, const CUdeviceptr* sources,
         return static_cast<CUresult>(kInvalidValue);
     }
     for (std::size_t i = count; i-- > 0;) {
-        if (const CUresult result = copy_later(destinations[i], sources[i], sizes[i], stream); result != CUresult{}) {
+        if (const CUresult result = cuMemcpyAsync(destinations[i], sources[i], sizes[i], stream);
+            result != CUresult{}) {
             return result;
         }
     }
@@ -692,90 +612,46 @@ AWAKEN_EXPORT CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr
     }
     return result;
 }
-AWAKEN_EXPORT CUresult cuMemcpy2D_v2(const Copy2DParameters* parameters) {
-    return in_default_stream(
-        [&](Context& context) { return copy_described<Driver>(parameters, context.legacy, Synchrony::host); });
-}
-AWAKEN_EXPORT CUresult cuMemcpy2DUnaligned_v2(const Copy2DParameters* parameters) {
-    return cuMemcpy2D_v2(parameters);
-}
-AWAKEN_EXPORT CUresult cuMemcpy2DAsync_v2(const Copy2DParameters* parameters, CUstream handle) {
-    return copy_2d<Driver>(parameters, handle, Synchrony::stream);
-}
-
-AWAKEN_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, std::size_t count) {
-    return fill_now(elements(address, 1, value, count));
-}
-AWAKEN_EXPORT CUresult cuMemsetD16_v2(CUdeviceptr address, unsigned short value, std::size_t count) {
-    return fill_now(elements(address, 2, value, count));
-}
-AWAKEN_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, std::size_t count) {
-    return fill_now(elements(address, 4, value, count));
-}
 AWAKEN_EXPORT CUresult cuMemsetD2D8_v2(CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
                                        std::size_t height) {
-    return fill_now({address, pitch, value, 1, width, height});
+    return fill_rows({address, pitch, value, 1, width, height}, nullptr, Synchrony::host);
 }
 AWAKEN_EXPORT CUresult cuMemsetD2D16_v2(CUdeviceptr address, std::size_t pitch, unsigned short value, std::size_t width,
                                         std::size_t height) {
-    return fill_now({address, pitch, value, 2, width, height});
+    return fill_rows({address, pitch, value, 2, width, height}, nullptr, Synchrony::host);
 }
 AWAKEN_EXPORT CUresult cuMemsetD2D32_v2(CUdeviceptr address, std::size_t pitch, unsigned value, std::size_t width,
                                         std::size_t height) {
-    return fill_now({address, pitch, value, 4, width, height});
+    return fill_rows({address, pitch, value, 4, width, height}, nullptr, Synchrony::host);
 }
 AWAKEN_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr address, std::size_t pitch, unsigned char value, std::size_t width,
                                          std::size_t height, CUstream stream) {
-    return fill_rows<Driver>({address, pitch, value, 1, width, height}, stream, Synchrony::stream);
-}
-
-// ---- pointers ----
-
-AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attributes, void** data, CUdeviceptr address) {
-    return pointer_attributes<Driver>(count, attributes, data, address);
+    return fill_rows({address, pitch, value, 1, width, height}, stream, Synchrony::stream);
 }
 
 // ---- sharing ----
 
-AWAKEN_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
-    return import_memory<Driver>(address, handle, flags);
-}
+AWAKEN_EXPORT_ALSO(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle);
 
 // ---- streams and events ----
 
-AWAKEN_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
-    return create_stream<Driver>(stream, flags, 0);
-}
-AWAKEN_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
-    return destroy_stream<Driver>(handle);
-}
-
 AWAKEN_EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-    return on_stream<Driver>(handle, [&](const auto& stream) { return put(context, &stream->context()); });
+    return on_stream(handle, [&](const auto& stream) { return put(context, &stream->context()); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
-    return on_stream<Driver>(handle, [&](const auto& stream) { return put(id, number(stream.get())); });
+    return on_stream(handle, [&](const auto& stream) { return put(id, number(stream.get())); });
 }
 
-AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
-    return begin_stream_capture<Driver>(handle, mode);
-}
 AWAKEN_EXPORT CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
-    return static_cast<CUresult>(exchange_mode(mode));
-}
-AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
-    return create_event<Driver>(event, flags);
-}
-AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
-    return destroy_event<Driver>(handle);
+    return static_cast<CUresult>(exchange_capture_mode(mode));
 }
 AWAKEN_EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned) {
     return cuEventRecord(handle, stream);
 }
 
 AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle) {
-    return call<Driver>([&] {
+    return call([&] {
         Context* const context = core().find_context(context_handle);
         if (!context || !context->alive) {
             return Error::invalid_context;
@@ -793,37 +669,18 @@ AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle
     });
 }
 
-AWAKEN_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
-    return cuEventElapsedTime(milliseconds, start, end);
-}
+AWAKEN_EXPORT_ALSO(cuEventElapsedTime_v2, cuEventElapsedTime);
 
 // ---- kernels ----
 
 AWAKEN_EXPORT CUresult cuFuncSetAttribute(CUfunction function, int, int) {
-    return call<Driver>([&] { return core().functions.find(function) ? Error::success : Error::invalid_handle; });
+    return call([&] { return core().functions.find(function) ? Error::success : Error::invalid_handle; });
 }
 
-AWAKEN_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int block_size,
-                                                                   std::size_t) {
-    return most_active_blocks<Driver>(blocks, function, block_size);
-}
 AWAKEN_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function,
                                                                             int block_size, std::size_t, unsigned) {
-    return most_active_blocks<Driver>(blocks, function, block_size);
+    return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block_size, 0);
 }
-AWAKEN_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                                      CUstream stream, void** arguments, void** extra) {
-    return launch<Driver>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
-                          arguments, extra);
-}
-AWAKEN_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                                                 unsigned block_x, unsigned block_y, unsigned block_z,
-                                                 unsigned shared_bytes, CUstream stream, void** arguments) {
-    return launch<Driver>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
-                          arguments, nullptr);
-}
-
 // ---- finding calls by name ----
 
 AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, std::uint64_t,

@@ -7,39 +7,21 @@
 #include <cstring>
 #include <string>
 
-#include "calls/runtime.h"
 #include "cuda.h"
+#include "runtime_state.h"
 
 #ifndef AWAKEN_CUDART_VERSION
 #error "AWAKEN_CUDART_VERSION must be 12 or 13"
 #endif
 
+namespace awaken::emulator::calls {
 namespace {
-
-using namespace awaken::emulator;
-using namespace awaken::emulator::calls;
-
-using cudaError_t = int;
-using cudaStream_t = void*;
-using cudaEvent_t = void*;
-using cudaMemPool_t = void*;
 
 constexpr bool kVersion13 = AWAKEN_CUDART_VERSION >= 13;
 constexpr int kRuntimeVersion = kVersion13 ? 13000 : 12090;
 
 enum MemoryType : int { kUnregistered = 0, kHost = 1, kDevice = 2, kManaged = 3 };
 enum CopyKind : int { kHostToHost = 0, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kDefault = 4 };
-
-struct cudaPointerAttributes {
-    int type;
-    int device;
-    Address devicePointer;
-    Address hostPointer;
-#if AWAKEN_CUDART_VERSION >= 13
-    long reserved[8];
-#endif
-};
-static_assert(sizeof(cudaPointerAttributes) == (kVersion13 ? 88 : 24));
 
 /// As the real runtime library does at its first call: loads the driver's library and initialises it, so that both, and
 /// whoever looks for the driver among the loaded libraries, see an initialised driver.
@@ -57,7 +39,7 @@ void initialise_driver() noexcept {
     static_cast<void>(once);
 }
 
-struct Cudart : Cuda {
+struct Api : Cuda {
     static Error ready() {
         initialise_driver();
         const Error error = core().availability(Vendor::cuda);
@@ -87,30 +69,51 @@ struct Cudart : Cuda {
     static constexpr bool has_empty_memory = true;
 };
 
-Error put_properties(const Device& device, void* properties) {
-    constexpr std::size_t kSize = kVersion13 ? 1008 : 1032;
-    constexpr std::size_t kPciBus = kVersion13 ? 568 : 584;
-    if (!properties) {
-        return Error::invalid_value;
-    }
-    std::memset(properties, 0, kSize);
-    put_text(static_cast<char*>(properties), 256, device.name);
-    put_field(properties, 256, device.uuid);
-    put_field(properties, 288, device.memory_bytes);
-    put_field(properties, kPciBus, device.pci_bus);
-    put_figures(kCudaFigures, kVersion13 ? 1 : 0, properties);
-    return Error::success;
-}
-
-using Api = Cudart;
-
 }  // namespace
+}  // namespace awaken::emulator::calls
+
+using namespace awaken::emulator;
+using namespace awaken::emulator::calls;
+
+// Names that differ from what the headers below call them.
+#define cudaHostFree cudaFreeHost
+#define cudaMemcpy_spt cudaMemcpy_ptds
+#define cudaMemcpyAsync_spt cudaMemcpyAsync_ptsz
+#define cudaMemset_spt cudaMemset_ptds
+#define cudaStreamQuery_spt cudaStreamQuery_ptsz
+#define cudaStreamSynchronize_spt cudaStreamSynchronize_ptsz
+#define cudaEventRecord_spt cudaEventRecord_ptsz
+#if AWAKEN_CUDART_VERSION >= 13
+#define cudaMemPrefetchAsync_v2 cudaMemPrefetchAsync
+#define cudaMemAdvise_v2 cudaMemAdvise
+#endif
 
 #define AWAKEN_CALL(name) cuda##name
 #include "calls/common_calls.h"
 #include "calls/cuda_calls.h"
 #include "calls/runtime_calls.h"
 #undef AWAKEN_CALL
+
+namespace {
+
+using cudaError_t = int;
+using cudaStream_t = void*;
+
+struct cudaPointerAttributes {
+    int type;
+    int device;
+    Address devicePointer;
+    Address hostPointer;
+#if AWAKEN_CUDART_VERSION >= 13
+    long reserved[8];
+#endif
+};
+static_assert(sizeof(cudaPointerAttributes) == (kVersion13 ? 88 : 24));
+
+constexpr PropertyLayout kLayout =
+    kVersion13 ? PropertyLayout{1, 1008, 256, 288, 568, 0} : PropertyLayout{0, 1032, 256, 288, 584, 0};
+
+}  // namespace
 
 // ---- errors and versions ----
 
@@ -121,7 +124,7 @@ AWAKEN_EXPORT const char* cudaGetErrorName(cudaError_t error) {
 
 AWAKEN_EXPORT cudaError_t cudaRuntimeGetVersion(int* version) {
     if (!version) {
-        return Cudart::result(Error::invalid_value);
+        return Api::result(Error::invalid_value);
     }
     *version = kRuntimeVersion;
     return 0;
@@ -130,7 +133,7 @@ AWAKEN_EXPORT cudaError_t cudaRuntimeGetVersion(int* version) {
 /// 0 is "no driver", as the real runtime says it.
 AWAKEN_EXPORT cudaError_t cudaDriverGetVersion(int* version) {
     if (!version) {
-        return Cudart::result(Error::invalid_value);
+        return Api::result(Error::invalid_value);
     }
     *version = core().configuration().vendor == Vendor::cuda ? kCudaVersion : 0;
     return 0;
@@ -139,7 +142,7 @@ AWAKEN_EXPORT cudaError_t cudaDriverGetVersion(int* version) {
 // ---- devices ----
 
 AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
-    return on_device<Cudart>(device, [&](Device&) {
+    return on_device(device, [&](Device&) {
         if (!core().primary(device).alive) {
             core().retain_primary(device);
         }
@@ -148,52 +151,31 @@ AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties_v2(void* properties, int device) {
-    return on_device<Cudart>(device, [&](Device& found) { return put_properties(found, properties); });
+    return on_device(device, [&](Device& found) { return put_properties(found, kCudaFigures, kLayout, properties); });
 }
-AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties(void* properties, int device) {
-    return cudaGetDeviceProperties_v2(properties, device);
-}
-
 /// No text is an address that no device has.
 AWAKEN_EXPORT cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
-    return device_at_bus_id<Cudart>(device, text ? text : "");
+    return device_at_bus_id(device, text ? text : "");
 }
+
+AWAKEN_EXPORT_ALSO(cudaGetDeviceProperties, cudaGetDeviceProperties_v2);
 
 // ---- memory ----
 
 AWAKEN_EXPORT cudaError_t cudaFree(Address address) {
-    return free_memory<Cudart>("cudaFree", address);
+    return free_memory("cudaFree", address);
 }
-AWAKEN_EXPORT cudaError_t cudaFreeHost(Address address) {
-    return free_pinned_memory<Cudart>("cudaFreeHost", address);
-}
-
-#if AWAKEN_CUDART_VERSION >= 13
-AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(Address address, std::size_t, MemoryLocation, unsigned,
-                                               cudaStream_t stream) {
-    return prefetch<Cudart>(address, stream);
-}
-AWAKEN_EXPORT cudaError_t cudaMemAdvise(Address address, std::size_t, int, MemoryLocation) {
-    return advise<Cudart>(address);
-}
-#else
+#if AWAKEN_CUDART_VERSION < 13
 AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync(Address address, std::size_t, int, cudaStream_t stream) {
-    return prefetch<Cudart>(address, stream);
+    return prefetch(address, stream);
 }
 AWAKEN_EXPORT cudaError_t cudaMemAdvise(Address address, std::size_t, int, int) {
-    return advise<Cudart>(address);
-}
-AWAKEN_EXPORT cudaError_t cudaMemPrefetchAsync_v2(Address address, std::size_t, MemoryLocation, unsigned,
-                                                  cudaStream_t stream) {
-    return prefetch<Cudart>(address, stream);
-}
-AWAKEN_EXPORT cudaError_t cudaMemAdvise_v2(Address address, std::size_t, int, MemoryLocation) {
-    return advise<Cudart>(address);
+    return advise(address);
 }
 #endif
 
 AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, Address address) {
-    return call<Cudart>([&] {
+    return call([&] {
         if (!attributes) {
             return Error::invalid_value;
         }
@@ -205,7 +187,7 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
             attributes->hostPointer = address;
             return core().memory().in_device_range(address) ? Error::invalid_value : Error::success;
         }
-        attributes->type = Cudart::memory_type(*allocation);
+        attributes->type = Api::memory_type(*allocation);
         attributes->device = allocation->device;
         attributes->devicePointer = address;
         attributes->hostPointer = allocation->on_device() ? 0 : address;
@@ -215,37 +197,11 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
 
 // ---- copies and fills ----
 
-AWAKEN_EXPORT cudaError_t cudaMemcpy_ptds(Address destination, Address source, std::size_t bytes, int kind) {
-    return copy_bytes<Cudart>(destination, source, bytes, kind, kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT cudaError_t cudaMemcpyAsync_ptsz(Address destination, Address source, std::size_t bytes, int kind,
-                                               cudaStream_t stream) {
-    return copy_bytes<Cudart>(destination, source, bytes, kind, or_per_thread(stream), Synchrony::stream);
-}
-AWAKEN_EXPORT cudaError_t cudaMemset_ptds(Address address, int value, std::size_t bytes) {
-    return fill_bytes<Cudart>(address, 0, value, bytes, 1, kPerThread, Synchrony::host);
-}
 AWAKEN_EXPORT cudaError_t cudaMemsetAsync_ptsz(Address address, int value, std::size_t bytes, cudaStream_t stream) {
-    return fill_bytes<Cudart>(address, 0, value, bytes, 1, or_per_thread(stream), Synchrony::stream);
+    return fill_bytes(address, 0, value, bytes, 1, or_per_thread(stream), Synchrony::stream);
 }
 
-// ---- streams and events ----
-
-AWAKEN_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, int mode) {
-    return begin_stream_capture<Cudart>(handle, mode);
-}
+// ---- graphs ----
 
 /// Since CUDA 12 its parameters are those of the form with flags.
-AWAKEN_EXPORT cudaError_t cudaGraphInstantiate(void** executable, void* graph, unsigned long long) {
-    return instantiate<Cudart>(executable, graph);
-}
-
-AWAKEN_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
-    return cudaStreamQuery(or_per_thread(stream));
-}
-AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
-    return cudaStreamSynchronize(or_per_thread(stream));
-}
-AWAKEN_EXPORT cudaError_t cudaEventRecord_ptsz(cudaEvent_t event, cudaStream_t stream) {
-    return cudaEventRecord(event, or_per_thread(stream));
-}
+AWAKEN_EXPORT_ALSO(cudaGraphInstantiate, cudaGraphInstantiateWithFlags);

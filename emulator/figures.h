@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/core.h"
+#include "front_end.h"
 
 namespace awaken::emulator {
 
@@ -34,17 +34,37 @@ void put_field(void* properties, std::size_t offset, const Value& value) noexcep
     std::memcpy(static_cast<std::byte*>(properties) + offset, &value, sizeof value);
 }
 
-/// Into a structure of zeros.
+/// A structure of properties: which of the figures' layouts it has, its length, and where the rest lies. 0 for what it
+/// has not.
+struct PropertyLayout {
+    std::size_t figures, size, uuid, memory, pci_bus, architecture;
+};
+
 template <std::size_t Count>
-void put_figures(const std::array<Figure, Count>& figures, std::size_t layout, void* properties) noexcept {
+[[nodiscard]] Error put_properties(const Device& device, const std::array<Figure, Count>& figures,
+                                   const PropertyLayout& layout, void* properties) noexcept {
+    if (!properties) {
+        return Error::invalid_value;
+    }
+    std::memset(properties, 0, layout.size);
+    put_text(static_cast<char*>(properties), 256, device.name);
+    if (layout.uuid != 0) {
+        put_field(properties, layout.uuid, device.uuid);
+    }
+    put_field(properties, layout.memory, device.memory_bytes);
+    put_field(properties, layout.pci_bus, device.pci_bus);
+    if (layout.architecture != 0) {
+        put_text(static_cast<char*>(properties) + layout.architecture, 256, "gfx90a:sramecc+:xnack-");
+    }
     for (const Figure& figure : figures) {
-        const std::size_t offset = figure.offsets[layout];
+        const std::size_t offset = figure.offsets[layout.figures];
         if (offset != 0 && figure.bytes == 8) {
             put_field(properties, offset, figure.value);
         } else if (offset != 0) {
             put_field(properties, offset, static_cast<int>(figure.value));
         }
     }
+    return Error::success;
 }
 
 }  // namespace awaken::emulator

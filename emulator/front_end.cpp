@@ -6,8 +6,9 @@ namespace awaken::emulator {
 namespace {
 
 template <typename Value>
-void put(void* data, Value value) noexcept {
+Error write(void* data, Value value) noexcept {
     std::memcpy(data, &value, sizeof value);
+    return Error::success;
 }
 
 }  // namespace
@@ -20,19 +21,15 @@ Error get_pool_attribute(const Pool& pool, int attribute, void* value) noexcept 
         case PoolAttribute::reuse_follow_event_dependencies:
         case PoolAttribute::reuse_allow_opportunistic:
         case PoolAttribute::reuse_allow_internal_dependencies:
-            put(value, int{1});
-            return Error::success;
+            return write(value, int{1});
         case PoolAttribute::release_threshold:
-            put(value, pool.release_threshold.load());
-            return Error::success;
+            return write(value, pool.release_threshold.load());
         case PoolAttribute::reserved_current:
         case PoolAttribute::used_current:
-            put(value, pool.used.load());
-            return Error::success;
+            return write(value, pool.used.load());
         case PoolAttribute::reserved_high:
         case PoolAttribute::used_high:
-            put(value, pool.used_high.load());
-            return Error::success;
+            return write(value, pool.used_high.load());
     }
     return Error::invalid_value;
 }
@@ -78,64 +75,49 @@ Error put_pointer_attribute(const Allocation* allocation, std::uintptr_t address
     const bool out_of_reach = mapped && allocation->access == 0;
     switch (attribute) {
         case PointerAttribute::context:
-            put(data, static_cast<const void*>(known ? allocation->context : nullptr));
-            return Error::success;
+            return write(data, static_cast<const void*>(known ? allocation->context : nullptr));
         case PointerAttribute::memory_type:
-            put(data, known ? (host ? host_type : device_type) : 0);
-            return Error::success;
+            return write(data, known ? (host ? host_type : device_type) : 0);
         case PointerAttribute::device_pointer:
-            put(data, known && !out_of_reach ? std::uint64_t{address} : 0);
+            write(data, known && !out_of_reach ? std::uint64_t{address} : 0);
             return out_of_reach ? Error::invalid_value : Error::success;
         case PointerAttribute::host_pointer:
-            put(data, host || managed ? pointer(address) : nullptr);
+            write(data, host || managed ? pointer(address) : nullptr);
             return known && !host && !managed ? Error::invalid_value : Error::success;
         case PointerAttribute::p2p_tokens:
             return Error::not_supported;
         case PointerAttribute::sync_memops:
-            put(data, known && allocation->synchronous ? 1U : 0U);
-            return Error::success;
+            return write(data, known && allocation->synchronous ? 1U : 0U);
         case PointerAttribute::buffer_id:
-            put(data, known ? allocation->id : std::uint64_t{0});
-            return Error::success;
+            return write(data, known ? allocation->id : std::uint64_t{0});
         case PointerAttribute::is_managed:
-            put(data, managed ? 1U : 0U);
-            return Error::success;
+            return write(data, managed ? 1U : 0U);
         case PointerAttribute::device_ordinal:
-            put(data, known ? allocation->device : -2);
-            return Error::success;
+            return write(data, known ? allocation->device : -2);
         case PointerAttribute::is_legacy_ipc_capable:
-            put(data, known && allocation->kind == MemoryKind::device ? 1U : 0U);
-            return Error::success;
+            return write(data, known && allocation->kind == MemoryKind::device ? 1U : 0U);
         case PointerAttribute::range_start:
-            put(data, known ? std::uint64_t{mapped ? allocation->reservation_base : allocation->base} : 0);
-            return Error::success;
+            return write(data, known ? std::uint64_t{mapped ? allocation->reservation_base : allocation->base} : 0);
         case PointerAttribute::range_size:
-            put(data, known ? (mapped ? allocation->reservation_size : allocation->size) : std::size_t{0});
-            return Error::success;
+            return write(data, known ? (mapped ? allocation->reservation_size : allocation->size) : std::size_t{0});
         case PointerAttribute::mapped:
-            put(data, known ? 1U : 0U);
-            return Error::success;
+            return write(data, known ? 1U : 0U);
         case PointerAttribute::allowed_handle_types:
-            put(data, mapped ? std::uint64_t{allocation->physical->handle_types} : std::uint64_t{0});
-            return Error::success;
+            return write(data, mapped ? std::uint64_t{allocation->physical->handle_types} : std::uint64_t{0});
         case PointerAttribute::is_rdma_capable:
-            put(data, 0U);
-            return Error::success;
+            return write(data, 0U);
         case PointerAttribute::access_flags:
-            put(data, known && !out_of_reach ? 3U : 0U);
-            return Error::success;
+            return write(data, known && !out_of_reach ? 3U : 0U);
         case PointerAttribute::pool_handle:
-            put(data, static_cast<const void*>(known ? allocation->pool.get() : nullptr));
-            return Error::success;
+            return write(data, static_cast<const void*>(known ? allocation->pool.get() : nullptr));
         case PointerAttribute::mapping_size:
-            put(data, known ? (allocation->block ? allocation->block->size : allocation->size) : std::size_t{0});
-            return Error::success;
+            return write(data,
+                         known ? (allocation->block ? allocation->block->size : allocation->size) : std::size_t{0});
         case PointerAttribute::mapping_base:
-            put(data, known ? std::uint64_t{allocation->block ? allocation->block->base : allocation->base} : 0);
-            return Error::success;
+            return write(data,
+                         known ? std::uint64_t{allocation->block ? allocation->block->base : allocation->base} : 0);
         case PointerAttribute::memory_block_id:
-            put(data, known ? (mapped ? allocation->physical->id : allocation->id) : std::uint64_t{0});
-            return Error::success;
+            return write(data, known ? (mapped ? allocation->physical->id : allocation->id) : std::uint64_t{0});
     }
     return Error::invalid_value;
 }

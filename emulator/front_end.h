@@ -3,12 +3,20 @@
 
 #include <cstdint>
 #include <new>
+#include <type_traits>
 
 #include "core/core.h"
 #include "core/operations.h"
 
 /// A symbol of the vendor's library.
 #define AWAKEN_EXPORT extern "C" __attribute__((visibility("default")))
+
+/// One more name of a symbol, which has been defined above.
+#define AWAKEN_EXPORT_ALSO(name, defined) \
+    extern "C" __attribute__((visibility("default"), alias(AWAKEN_TEXT(defined)))) decltype(defined) name
+
+#define AWAKEN_TEXT(words) AWAKEN_QUOTED(words)
+#define AWAKEN_QUOTED(words) #words
 
 namespace awaken::emulator {
 
@@ -22,6 +30,20 @@ template <typename Body>
     } catch (...) {
         return Error::unknown;
     }
+}
+
+/// An address as the program passes it: CUdeviceptr or a pointer, which the ABI passes alike.
+using Address = std::uintptr_t;
+static_assert(sizeof(Address) == sizeof(void*) && sizeof(Address) == sizeof(unsigned long long));
+
+/// Answers a question, if the program gave a place for that.
+template <typename Value>
+[[nodiscard]] Error put(Value* place, const std::type_identity_t<Value>& value) noexcept {
+    if (!place) {
+        return Error::invalid_value;
+    }
+    *place = value;
+    return Error::success;
 }
 
 [[nodiscard]] inline std::uintptr_t number(const void* pointer) noexcept {

@@ -2,31 +2,18 @@
 //
 // Compiled once per major version of ROCm (AWAKEN_HIP_GENERATION): symbols, memory types and the rules of the last
 // error differ between them. What differs stands in this file's first part; the calls themselves are the same.
-#include <algorithm>
 #include <cstring>
 #include <string>
 
-#include "calls/runtime.h"
 #include "figures.h"
+#include "runtime_state.h"
 
 #ifndef AWAKEN_HIP_GENERATION
 #error "AWAKEN_HIP_GENERATION must be 5, 6 or 7"
 #endif
 
+namespace awaken::emulator::calls {
 namespace {
-
-using namespace awaken::emulator;
-using namespace awaken::emulator::calls;
-
-using hipError_t = int;
-using hipStream_t = void*;
-using hipEvent_t = void*;
-using hipMemPool_t = void*;
-using hipModule_t = void*;
-using hipFunction_t = void*;
-using hipCtx_t = void*;
-using hipDevice_t = int;
-using hipDeviceptr_t = Address;
 
 /// The major version of ROCm that this library is: the one in its file name, unless AWAKEN_EMULATE names another (hip5,
 /// hip6, hip7), for programs that load whichever library they find.
@@ -52,16 +39,6 @@ int type_device() noexcept {
 int type_managed() noexcept {
     return generation() == 5 ? type_host() : 3;
 }
-
-struct hipPointerAttribute_t {
-    int type;
-    int device;
-    Address devicePointer;
-    Address hostPointer;
-    int isManaged;
-    unsigned allocationFlags;
-};
-static_assert(sizeof(hipPointerAttribute_t) == 32);
 
 /// By the numbers of hipDeviceAttribute_t. The layouts are that of ROCm 5, which hipGetDeviceProperties without a
 /// suffix has kept since, and that of hipDeviceProp_tR0600.
@@ -106,30 +83,7 @@ constexpr std::array kFigures{
     Figure{10015, {0, 0}, 4, Model::multiprocessors},
 };
 
-/// What depends on the device: the rest of the two layouts.
-struct PropertyLayout {
-    std::size_t figures, size, uuid, memory, pci_bus, architecture;
-};
-constexpr PropertyLayout kOldLayout{0, 792, 0, 256, 368, 396};
-constexpr PropertyLayout kNewLayout{1, 1472, 256, 288, 584, 1160};
-
-Error put_properties(const Device& device, const PropertyLayout& layout, void* properties) {
-    if (!properties) {
-        return Error::invalid_value;
-    }
-    std::memset(properties, 0, layout.size);
-    put_text(static_cast<char*>(properties), 256, device.name);
-    if (layout.uuid != 0) {
-        put_field(properties, layout.uuid, device.uuid);
-    }
-    put_field(properties, layout.memory, device.memory_bytes);
-    put_field(properties, layout.pci_bus, device.pci_bus);
-    put_text(static_cast<char*>(properties) + layout.architecture, 256, "gfx90a:sramecc+:xnack-");
-    put_figures(kFigures, layout.figures, properties);
-    return Error::success;
-}
-
-struct Hip {
+struct Api {
     static Error ready() {
         const Error error = core().availability(Vendor::hip);
         if (error == Error::invalid_value) {
@@ -198,38 +152,38 @@ struct Hip {
     static constexpr int greatest_priority = -1;
 };
 
-Error put_attributes(hipPointerAttribute_t* attributes, Address address) {
-    count_pointer_query();
-    if (!attributes || address == 0) {
-        return Error::invalid_value;
-    }
-    *attributes = {};
-    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation) {
-        if (generation() == 5 || core().memory().in_device_range(address)) {
-            return Error::invalid_value;
-        }
-        attributes->type = kTypeUnregistered;
-        return Error::success;
-    }
-    attributes->type = Hip::memory_type(*allocation);
-    attributes->device = allocation->device;
-    attributes->devicePointer = Hip::address_for_kernels(*allocation, address);
-    attributes->hostPointer = allocation->on_device() ? 0 : address;
-    attributes->isManaged = allocation->kind == MemoryKind::managed ? 1 : 0;
-    attributes->allocationFlags = allocation->flags;
-    return Error::success;
-}
-
-using Api = Hip;
-
 }  // namespace
+}  // namespace awaken::emulator::calls
+
+using namespace awaken::emulator;
+using namespace awaken::emulator::calls;
 
 #define AWAKEN_CALL(name) hip##name
 #include "calls/common_calls.h"
 #include "calls/driver_calls.h"
 #include "calls/runtime_calls.h"
 #undef AWAKEN_CALL
+
+namespace {
+
+using hipError_t = int;
+using hipStream_t = void*;
+using hipDevice_t = int;
+
+struct hipPointerAttribute_t {
+    int type;
+    int device;
+    Address devicePointer;
+    Address hostPointer;
+    int isManaged;
+    unsigned allocationFlags;
+};
+static_assert(sizeof(hipPointerAttribute_t) == 32);
+
+constexpr PropertyLayout kOldLayout{0, 792, 0, 256, 368, 396};
+constexpr PropertyLayout kNewLayout{1, 1472, 256, 288, 584, 1160};
+
+}  // namespace
 
 // ---- errors and versions ----
 
@@ -252,43 +206,30 @@ AWAKEN_EXPORT const char* hipGetErrorName(hipError_t error) {
 }
 
 #if AWAKEN_HIP_GENERATION >= 6
-AWAKEN_EXPORT hipError_t hipExtGetLastError() {
-    return hipGetLastError();
-}
+AWAKEN_EXPORT_ALSO(hipExtGetLastError, hipGetLastError);
 #endif
 
 AWAKEN_EXPORT hipError_t hipInit(unsigned flags) {
-    return call<Hip>([&] { return flags == 0 ? Error::success : Error::invalid_value; });
+    return call([&] { return flags == 0 ? Error::success : Error::invalid_value; });
 }
 
 AWAKEN_EXPORT hipError_t hipRuntimeGetVersion(int* version) {
     if (!version) {
-        return Hip::result(Error::invalid_value);
+        return Api::result(Error::invalid_value);
     }
     *version = version_number();
-    return Hip::result(Error::success);
+    return Api::result(Error::success);
 }
-AWAKEN_EXPORT hipError_t hipDriverGetVersion(int* version) {
-    return hipRuntimeGetVersion(version);
-}
+AWAKEN_EXPORT_ALSO(hipDriverGetVersion, hipRuntimeGetVersion);
 
 // ---- devices ----
 
 AWAKEN_EXPORT hipError_t hipGetDeviceProperties(void* properties, int device) {
-    return on_device<Hip>(device, [&](Device& found) { return put_properties(found, kOldLayout, properties); });
+    return on_device(device, [&](Device& found) { return put_properties(found, kFigures, kOldLayout, properties); });
 }
-#if AWAKEN_HIP_GENERATION >= 6
-AWAKEN_EXPORT hipError_t hipGetDevicePropertiesR0000(void* properties, int device) {
-    return hipGetDeviceProperties(properties, device);
-}
-AWAKEN_EXPORT hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
-    return on_device<Hip>(device, [&](Device& found) { return put_properties(found, kNewLayout, properties); });
-}
-#endif
-
 /// All devices are alike, so the first one suits any wish.
 AWAKEN_EXPORT hipError_t hipChooseDevice(int* device, const void* wish) {
-    return call<Hip>([&] {
+    return call([&] {
         if (!device || !wish) {
             return Error::invalid_value;
         }
@@ -297,20 +238,16 @@ AWAKEN_EXPORT hipError_t hipChooseDevice(int* device, const void* wish) {
     });
 }
 #if AWAKEN_HIP_GENERATION >= 6
-AWAKEN_EXPORT hipError_t hipChooseDeviceR0000(int* device, const void* wish) {
-    return hipChooseDevice(device, wish);
+AWAKEN_EXPORT hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
+    return on_device(device, [&](Device& found) { return put_properties(found, kFigures, kNewLayout, properties); });
 }
-AWAKEN_EXPORT hipError_t hipChooseDeviceR0600(int* device, const void* wish) {
-    return hipChooseDevice(device, wish);
-}
+AWAKEN_EXPORT_ALSO(hipGetDevicePropertiesR0000, hipGetDeviceProperties);
+AWAKEN_EXPORT_ALSO(hipChooseDeviceR0000, hipChooseDevice);
+AWAKEN_EXPORT_ALSO(hipChooseDeviceR0600, hipChooseDevice);
 #endif
 
-AWAKEN_EXPORT hipError_t hipDeviceTotalMem(std::size_t* bytes, hipDevice_t device) {
-    return device_memory<Hip>(bytes, device);
-}
-
 AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std::uint32_t* type, std::uint32_t* hops) {
-    return on_device<Hip>(device, [&](Device&) {
+    return on_device(device, [&](Device&) {
         constexpr std::uint32_t kXgmi = 4;
         if (!type || !hops || device == peer || !core().valid_device(peer)) {
             return Error::invalid_value;
@@ -321,15 +258,17 @@ AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std:
     });
 }
 
+AWAKEN_EXPORT_ALSO(hipCtxSynchronize, hipDeviceSynchronize);
+
 // ---- contexts (deprecated by HIP; each device has one) ----
 
 /// A device's context lives as long as the process.
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxRelease(hipDevice_t device) {
-    return on_device<Hip>(device, [](Device&) { return Error::success; });
+    return on_device(device, [](Device&) { return Error::success; });
 }
 
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigned* flags, int* active) {
-    return on_device<Hip>(device, [&](Device&) {
+    return on_device(device, [&](Device&) {
         const Context* const current = thread_state().current();
         if (flags) {
             *flags = core().primary(device).flags;
@@ -341,34 +280,18 @@ AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigne
     });
 }
 
-AWAKEN_EXPORT hipError_t hipCtxPushCurrent(hipCtx_t handle) {
-    return push_context<Hip>(handle);
-}
-AWAKEN_EXPORT hipError_t hipCtxPopCurrent(hipCtx_t* popped) {
-    return pop_context<Hip>(popped);
-}
-
 // ---- memory ----
 
 AWAKEN_EXPORT hipError_t hipExtMallocWithFlags(Address* address, std::size_t bytes, unsigned) {
-    return allocate_memory<Hip>(address, bytes);
+    return hipMalloc(address, bytes);
 }
-AWAKEN_EXPORT hipError_t hipHostMalloc(Address* address, std::size_t bytes, unsigned flags) {
-    return allocate_pinned<Hip>(address, bytes, flags);
-}
-AWAKEN_EXPORT hipError_t hipMemAllocHost(Address* address, std::size_t bytes) {
-    return allocate_pinned<Hip>(address, bytes, 0);
-}
-AWAKEN_EXPORT hipError_t hipHostFree(Address address) {
-    return free_pinned_memory<Hip>("hipHostFree", address);
-}
-AWAKEN_EXPORT hipError_t hipFreeHost(Address address) {
-    return free_pinned_memory<Hip>("hipHostFree", address);
-}
+AWAKEN_EXPORT_ALSO(hipHostMalloc, hipHostAlloc);
+AWAKEN_EXPORT_ALSO(hipMemAllocHost, hipMallocHost);
+AWAKEN_EXPORT_ALSO(hipFreeHost, hipHostFree);
 
 /// Also takes page-locked host memory, as the real one does.
 AWAKEN_EXPORT hipError_t hipFree(Address address) {
-    return in_context<Hip>([&](Context&) {
+    return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         return allocation && allocation->kind == MemoryKind::pinned ? free_pinned("hipFree", address)
                                                                     : free_device("hipFree", address);
@@ -376,7 +299,7 @@ AWAKEN_EXPORT hipError_t hipFree(Address address) {
 }
 
 AWAKEN_EXPORT hipError_t hipMemGetAddressRange(Address* base, std::size_t* size, Address address) {
-    return in_context<Hip>([&](Context&) {
+    return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!base || !size) {
             return Error::invalid_value;
@@ -391,7 +314,7 @@ AWAKEN_EXPORT hipError_t hipMemGetAddressRange(Address* base, std::size_t* size,
 }
 
 AWAKEN_EXPORT hipError_t hipMemPtrGetInfo(Address address, std::size_t* size) {
-    return in_context<Hip>([&](Context&) {
+    return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         return allocation ? put(size, allocation->size) : Error::invalid_value;
     });
@@ -400,105 +323,40 @@ AWAKEN_EXPORT hipError_t hipMemPtrGetInfo(Address address, std::size_t* size) {
 // ---- pointers ----
 
 AWAKEN_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, Address address) {
-    return call<Hip>([&] { return put_attributes(attributes, address); });
-}
-
-AWAKEN_EXPORT hipError_t hipDrvPointerGetAttributes(unsigned count, const int* attributes, void** data,
-                                                    Address address) {
-    return pointer_attributes<Hip>(count, attributes, data, address);
+    return call([&] {
+        count_pointer_query();
+        if (!attributes || address == 0) {
+            return Error::invalid_value;
+        }
+        *attributes = {};
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+        if (!allocation) {
+            attributes->type = kTypeUnregistered;
+            const bool refused = generation() == 5 || core().memory().in_device_range(address);
+            return refused ? Error::invalid_value : Error::success;
+        }
+        attributes->type = Api::memory_type(*allocation);
+        attributes->device = allocation->device;
+        attributes->devicePointer = Api::address_for_kernels(*allocation, address);
+        attributes->hostPointer = allocation->on_device() ? 0 : address;
+        attributes->isManaged = allocation->kind == MemoryKind::managed ? 1 : 0;
+        attributes->allocationFlags = allocation->flags;
+        return Error::success;
+    });
 }
 
 // ---- copies and fills ----
 
-AWAKEN_EXPORT hipError_t hipMemcpy_spt(Address destination, Address source, std::size_t bytes, int kind) {
-    return copy_bytes<Hip>(destination, source, bytes, kind, kPerThread, Synchrony::host);
-}
 AWAKEN_EXPORT hipError_t hipMemcpyWithStream(Address destination, Address source, std::size_t bytes, int kind,
                                              hipStream_t stream) {
-    return copy_bytes<Hip>(destination, source, bytes, kind, stream, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyAsync_spt(Address destination, Address source, std::size_t bytes, int kind,
-                                            hipStream_t stream) {
-    return copy_bytes<Hip>(destination, source, bytes, kind, or_per_thread(stream), Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyHtoD(Address destination, Address source, std::size_t bytes) {
-    return copy_bytes<Hip>(destination, source, bytes, 1, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyDtoH(Address destination, Address source, std::size_t bytes) {
-    return copy_bytes<Hip>(destination, source, bytes, 2, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyDtoD(Address destination, Address source, std::size_t bytes) {
-    return copy_bytes<Hip>(destination, source, bytes, 3, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyHtoDAsync(Address destination, Address source, std::size_t bytes,
-                                            hipStream_t stream) {
-    return copy_bytes<Hip>(destination, source, bytes, 1, stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyDtoHAsync(Address destination, Address source, std::size_t bytes,
-                                            hipStream_t stream) {
-    return copy_bytes<Hip>(destination, source, bytes, 2, stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyDtoDAsync(Address destination, Address source, std::size_t bytes,
-                                            hipStream_t stream) {
-    return copy_bytes<Hip>(destination, source, bytes, 3, stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyParam2D(const Copy2DParameters* parameters) {
-    return copy_2d<Hip>(parameters, nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemcpyParam2DAsync(const Copy2DParameters* parameters, hipStream_t stream) {
-    return copy_2d<Hip>(parameters, stream, Synchrony::stream);
-}
-AWAKEN_EXPORT hipError_t hipMemset_spt(Address address, int value, std::size_t bytes) {
-    return fill_bytes<Hip>(address, 0, value, bytes, 1, kPerThread, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD8(Address address, unsigned char value, std::size_t count) {
-    return fill_rows<Hip>(elements(address, 1, value, count), nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD16(Address address, unsigned short value, std::size_t count) {
-    return fill_rows<Hip>(elements(address, 2, value, count), nullptr, Synchrony::host);
-}
-AWAKEN_EXPORT hipError_t hipMemsetD32(Address address, int value, std::size_t count) {
-    return fill_rows<Hip>(elements(address, 4, static_cast<unsigned>(value), count), nullptr, Synchrony::host);
+    return copy_bytes(destination, source, bytes, kind, stream, Synchrony::host);
 }
 
 // ---- sharing ----
 
 AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, Address address) {
-    return export_memory<Hip>(address == 0 ? nullptr : handle, address);
+    return export_memory(address == 0 ? nullptr : handle, address);
 }
 AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(Address address) {
-    return close_memory<Hip>("hipIpcCloseMemHandle", address, generation() >= 6);
-}
-
-// ---- streams and events ----
-
-AWAKEN_EXPORT hipError_t hipStreamQuery_spt(hipStream_t stream) {
-    return hipStreamQuery(or_per_thread(stream));
-}
-AWAKEN_EXPORT hipError_t hipStreamSynchronize_spt(hipStream_t stream) {
-    return hipStreamSynchronize(or_per_thread(stream));
-}
-AWAKEN_EXPORT hipError_t hipEventRecord_spt(hipEvent_t event, hipStream_t stream) {
-    return hipEventRecord(event, or_per_thread(stream));
-}
-
-// ---- kernels ----
-
-AWAKEN_EXPORT hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
-                                               unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                                               unsigned shared_bytes, hipStream_t handle, void** arguments,
-                                               void** extra) {
-    return launch<Hip>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, handle,
-                       arguments, extra);
-}
-AWAKEN_EXPORT hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function, unsigned grid_x, unsigned grid_y,
-                                                          unsigned grid_z, unsigned block_x, unsigned block_y,
-                                                          unsigned block_z, unsigned shared_bytes, hipStream_t stream,
-                                                          void** arguments) {
-    return launch<Hip>(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
-                       arguments, nullptr);
-}
-AWAKEN_EXPORT hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, hipFunction_t function,
-                                                                            int block_size, std::size_t) {
-    return most_active_blocks<Hip>(blocks, function, block_size);
+    return in_context([&](Context&) { return close_import("hipIpcCloseMemHandle", address, generation() >= 6); });
 }

@@ -9,11 +9,10 @@ using namespace awaken::emulator::blas;
 
 using hipblasHandle_t = void*;
 using hipblasStatus_t = int;
-using hipStream_t = void*;
 
 enum : hipblasStatus_t { kHandleIsNullptr = 9 };
 
-struct Hipblas {
+struct Api {
     static constexpr std::array statuses{
         StatusName{Status::success, 0, "HIPBLAS_STATUS_SUCCESS"},
         StatusName{Status::not_initialized, 1, "HIPBLAS_STATUS_NOT_INITIALIZED"},
@@ -30,50 +29,18 @@ struct Hipblas {
 
 }  // namespace
 
+#define AWAKEN_CALL(name) hipblas##name
+#include "blas/blas_calls.h"
+#undef AWAKEN_CALL
+
 AWAKEN_EXPORT hipblasStatus_t hipblasCreate(hipblasHandle_t* handle) {
     if (handle == nullptr) {
         return kHandleIsNullptr;
     }
-    return number_of<Hipblas>(create(Vendor::hip, handle));
-}
-
-AWAKEN_EXPORT hipblasStatus_t hipblasDestroy(hipblasHandle_t handle) {
-    return number_of<Hipblas>(destroy(handle));
+    return number_of<Api>(create(Vendor::hip, handle));
 }
 
 AWAKEN_EXPORT const char* hipblasStatusToString(hipblasStatus_t status) {
     return status == kHandleIsNullptr ? "HIPBLAS_STATUS_HANDLE_IS_NULLPTR"
-                                      : text_of<Hipblas>(status, "HIPBLAS_STATUS_UNKNOWN");
-}
-
-AWAKEN_EXPORT hipblasStatus_t hipblasSetStream(hipblasHandle_t handle, hipStream_t stream) {
-    return number_of<Hipblas>(set_stream(handle, stream));
-}
-AWAKEN_EXPORT hipblasStatus_t hipblasGetStream(hipblasHandle_t handle, hipStream_t* stream) {
-    return number_of<Hipblas>(get_stream(handle, stream));
-}
-
-AWAKEN_EXPORT hipblasStatus_t hipblasSgemm(GEMM_PARAMETERS(int, float)) {
-    return gemm<Hipblas, float>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT hipblasStatus_t hipblasDgemm(GEMM_PARAMETERS(int, double)) {
-    return gemm<Hipblas, double>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT hipblasStatus_t hipblasCgemm(GEMM_PARAMETERS(int, Complex<float>)) {
-    return gemm<Hipblas, Complex<float>>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT hipblasStatus_t hipblasZgemm(GEMM_PARAMETERS(int, Complex<double>)) {
-    return gemm<Hipblas, Complex<double>>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT hipblasStatus_t hipblasSgemm_64(GEMM_PARAMETERS(std::int64_t, float)) {
-    return gemm<Hipblas, float>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT hipblasStatus_t hipblasDgemm_64(GEMM_PARAMETERS(std::int64_t, double)) {
-    return gemm<Hipblas, double>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT hipblasStatus_t hipblasCgemm_64(GEMM_PARAMETERS(std::int64_t, Complex<float>)) {
-    return gemm<Hipblas, Complex<float>>(GEMM_ARGUMENTS);
-}
-AWAKEN_EXPORT hipblasStatus_t hipblasZgemm_64(GEMM_PARAMETERS(std::int64_t, Complex<double>)) {
-    return gemm<Hipblas, Complex<double>>(GEMM_ARGUMENTS);
+                                      : text_of<Api>(status, "HIPBLAS_STATUS_UNKNOWN");
 }

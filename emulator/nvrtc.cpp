@@ -46,9 +46,5 @@ AWAKEN_EXPORT nvrtcResult nvrtcGetPTXSize(nvrtcProgram program, std::size_t* siz
 AWAKEN_EXPORT nvrtcResult nvrtcGetPTX(nvrtcProgram program, char* image) {
     return put_content(program, image, &RtcProgram::image);
 }
-AWAKEN_EXPORT nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, std::size_t* size) {
-    return put_size(program, size, &RtcProgram::image);
-}
-AWAKEN_EXPORT nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char* image) {
-    return put_content(program, image, &RtcProgram::image);
-}
+AWAKEN_EXPORT_ALSO(nvrtcGetCUBINSize, nvrtcGetPTXSize);
+AWAKEN_EXPORT_ALSO(nvrtcGetCUBIN, nvrtcGetPTX);

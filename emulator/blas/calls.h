@@ -37,14 +37,10 @@ template <typename Api>
     return operation >= Api::first_operation && operation <= Api::first_operation + 2;
 }
 
-// The arguments that all forms share, and their names in the same order.
-#define GEMM_PARAMETERS(Size, Value)                                                                            \
-    void *handle, int transa, int transb, Size m, Size n, Size k, const Value *alpha, const Value *a, Size lda, \
-        const Value *b, Size ldb, const Value *beta, Value *c, Size ldc
-#define GEMM_ARGUMENTS handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
-
 template <typename Api, typename Value>
-int gemm(GEMM_PARAMETERS(std::int64_t, Value)) noexcept {
+int gemm(void* handle, int transa, int transb, std::int64_t m, std::int64_t n, std::int64_t k, const Value* alpha,
+         const Value* a, std::int64_t lda, const Value* b, std::int64_t ldb, const Value* beta, Value* c,
+         std::int64_t ldc) noexcept {
     if (Api::asks_for_handle_first && !is_handle(handle)) {
         return number_of<Api>(Status::not_initialized);
     }
@@ -56,3 +52,11 @@ int gemm(GEMM_PARAMETERS(std::int64_t, Value)) noexcept {
 }
 
 }  // namespace awaken::emulator::blas
+
+/// One form of the product: its name, the type of its sizes, and that of its elements.
+#define AWAKEN_EXPORT_GEMM(name, Size, Value)                                                                \
+    AWAKEN_EXPORT int name(void* handle, int transa, int transb, Size m, Size n, Size k, const Value* alpha, \
+                           const Value* a, Size lda, const Value* b, Size ldb, const Value* beta, Value* c,  \
+                           Size ldc) {                                                                       \
+        return gemm<Api, Value>(handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);       \
+    }

@@ -142,14 +142,10 @@ Status gemm(void* handle, const Arguments<Value>& given) noexcept {
         if (given.m < 0 || given.n < 0 || given.k < 0) {
             return Status::invalid_value;
         }
-        Product<Value> product;
-        product.a_form = given.a_form;
-        product.b_form = given.b_form;
-        product.m = given.m;
-        product.n = given.n;
-        product.k = given.k;
-        const std::int64_t rows_a = rows_of_a(product);
-        const std::int64_t rows_b = rows_of_b(product);
+        const bool a_as_stored = given.a_form == Transpose::none;
+        const bool b_as_stored = given.b_form == Transpose::none;
+        const std::int64_t rows_a = a_as_stored ? given.m : given.k;
+        const std::int64_t rows_b = b_as_stored ? given.k : given.n;
         if (given.leading_a < std::max<std::int64_t>(rows_a, 1) ||
             given.leading_b < std::max<std::int64_t>(rows_b, 1) ||
             given.leading_c < std::max<std::int64_t>(given.m, 1)) {
@@ -158,14 +154,11 @@ Status gemm(void* handle, const Arguments<Value>& given) noexcept {
         if (given.m == 0 || given.n == 0) {
             return Status::success;
         }
-        if (given.alpha == nullptr || given.beta == nullptr) {
+        if (given.alpha == nullptr || given.beta == nullptr || given.c == nullptr) {
             return Status::invalid_value;
         }
-        product.alpha = *given.alpha;
-        product.beta = *given.beta;
-        if (given.c == nullptr) {
-            return Status::invalid_value;
-        }
+        Product<Value> product{given.a_form, given.b_form, given.m, given.n,     given.k,
+                               *given.alpha, {},           {},      *given.beta, {}};
         if (product.reads_factors() && (given.a == nullptr || given.b == nullptr)) {
             return Status::invalid_value;
         }
@@ -178,8 +171,8 @@ Status gemm(void* handle, const Arguments<Value>& given) noexcept {
             return Status::execution_failed;
         }
         if (product.reads_factors() &&
-            (!reachable(found.context, given.a, rows_a, columns_of_a(product), given.leading_a) ||
-             !reachable(found.context, given.b, rows_b, columns_of_b(product), given.leading_b))) {
+            (!reachable(found.context, given.a, rows_a, a_as_stored ? given.k : given.m, given.leading_a) ||
+             !reachable(found.context, given.b, rows_b, b_as_stored ? given.n : given.k, given.leading_b))) {
             return Status::execution_failed;
         }
         product.a = {accessible(given.a), given.leading_a};

@@ -48,24 +48,6 @@ struct Product {
     [[nodiscard]] bool reads_result() const noexcept { return !(beta == Value{}); }
 };
 
-/// Rows and columns of A and B as they are stored.
-template <typename Value>
-[[nodiscard]] std::int64_t rows_of_a(const Product<Value>& product) noexcept {
-    return product.a_form == Transpose::none ? product.m : product.k;
-}
-template <typename Value>
-[[nodiscard]] std::int64_t columns_of_a(const Product<Value>& product) noexcept {
-    return product.a_form == Transpose::none ? product.k : product.m;
-}
-template <typename Value>
-[[nodiscard]] std::int64_t rows_of_b(const Product<Value>& product) noexcept {
-    return product.b_form == Transpose::none ? product.k : product.n;
-}
-template <typename Value>
-[[nodiscard]] std::int64_t columns_of_b(const Product<Value>& product) noexcept {
-    return product.b_form == Transpose::none ? product.n : product.k;
-}
-
 /// Carries it out. Each element's products are added in the order of k, in the precision of Value, wherever the element
 /// lies: a block of a product has the bits of the whole.
 template <typename Value>

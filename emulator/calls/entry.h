@@ -1,11 +1,10 @@
-// How a call enters the core, for all front ends. Those of one family of calls are in the other headers of this folder.
+// How a call enters the core, for all front ends. The other headers of this folder have the calls themselves.
 //
-// A front end is CUDA's driver, CUDA's runtime or HIP: a struct of static members, in its own .cpp file, that says what
-// differs. Each call is written once, as a template over it.
+// A front end is CUDA's driver, CUDA's runtime or HIP. Its .cpp file says in a struct `Api` what differs, and how its
+// names begin (AWAKEN_CALL), and then includes these headers.
 #pragma once
 
 #include <concepts>
-#include <type_traits>
 
 #include "core/capture.h"
 #include "front_end.h"
@@ -14,12 +13,6 @@ namespace awaken::emulator::calls {
 
 /// How the program knows a call that is named by AWAKEN_CALL, for words to the user.
 #define AWAKEN_NAME(name) AWAKEN_TEXT(AWAKEN_CALL(name))
-#define AWAKEN_TEXT(words) AWAKEN_QUOTED(words)
-#define AWAKEN_QUOTED(words) #words
-
-/// An address as the program passes it: CUdeviceptr or a pointer, which the ABI passes alike.
-using Address = std::uintptr_t;
-static_assert(sizeof(Address) == sizeof(void*) && sizeof(Address) == sizeof(unsigned long long));
 
 template <typename Api>
 concept FrontEnd = requires(Context*& current, const Context& context, Error error, const Device& device,
@@ -52,18 +45,10 @@ concept FrontEnd = requires(Context*& current, const Context& context, Error err
     { Api::greatest_priority } -> std::convertible_to<int>;
 };
 
-/// Answers a question, if the program gave a place for that.
-template <typename Value>
-[[nodiscard]] Error put(Value* place, const std::type_identity_t<Value>& value) noexcept {
-    if (!place) {
-        return Error::invalid_value;
-    }
-    *place = value;
-    return Error::success;
-}
+static_assert(FrontEnd<Api>);
 
 /// For calls that need the library only.
-template <FrontEnd Api, typename Body>
+template <typename Body>
 int call(Body&& body) noexcept {
     return Api::result(guarded([&] {
         const Error error = Api::ready();
@@ -71,20 +56,15 @@ int call(Body&& body) noexcept {
     }));
 }
 
-template <FrontEnd Api>
-int succeed() noexcept {
-    return call<Api>([] { return Error::success; });
-}
-
-template <FrontEnd Api, typename Body>
+template <typename Body>
 int on_device(int device, Body&& body) noexcept {
-    return call<Api>([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
+    return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
 }
 
 /// For calls that work on the current context.
-template <FrontEnd Api, typename Body>
+template <typename Body>
 int in_context(Body&& body) noexcept {
-    return call<Api>([&] {
+    return call([&] {
         Context* context = nullptr;
         const Error error = Api::find_context(context);
         return error == Error::success ? body(*context) : error;
@@ -94,53 +74,53 @@ int in_context(Body&& body) noexcept {
 // With HIP nothing locks a context and nothing is captured, so that the next ones come down to the plain forms.
 
 /// For calls that are held up while a call of another thread has locked the context.
-template <FrontEnd Api, typename Body>
+template <typename Body>
 int in_entered_context(Body&& body) noexcept {
-    return in_context<Api>([&](Context& context) {
+    return in_context([&](Context& context) {
         context.enter();
         return body(context);
     });
 }
 
 /// For calls that could be unsafe while a stream is captured; held up like the above.
-template <FrontEnd Api, typename Body>
+template <typename Body>
 int unless_capturing(Body&& body) noexcept {
-    return in_entered_context<Api>([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         const Error error = allowed_by_captures();
         return error == Error::success ? body(context) : error;
     });
 }
 
 /// For calls on a stream, whose context need not be current; 0 is the current context's default stream.
-template <FrontEnd Api, typename Body>
+template <typename Body>
 int on_stream(void* handle, Body&& body) noexcept {
-    return in_context<Api>([&](Context& context) {
+    return in_context([&](Context& context) {
         const std::shared_ptr<Stream> stream = core().stream(context, handle);
         return stream ? body(stream) : Error::invalid_handle;
     });
 }
 
 /// For calls on a stream that are refused for the default stream while a stream that it waits for is captured.
-template <FrontEnd Api, typename Body>
+template <typename Body>
 int on_allowed_stream(void* handle, Body&& body) noexcept {
-    return on_stream<Api>(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const Error error = default_stream_allowed(*stream);
         return error == Error::success ? body(stream) : error;
     });
 }
 
 /// For calls that give work to a stream: the same, held up as above.
-template <FrontEnd Api, typename Body>
+template <typename Body>
 int work_on_stream(void* handle, Body&& body) noexcept {
-    return on_allowed_stream<Api>(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         stream->context().enter();
         return body(stream);
     });
 }
 
-template <FrontEnd Api, typename Body>
+template <typename Body>
 int on_event(void* handle, Body&& body) noexcept {
-    return call<Api>([&] {
+    return call([&] {
         const std::shared_ptr<Event> event = core().events.find(handle);
         return event ? body(*event) : Error::invalid_handle;
     });

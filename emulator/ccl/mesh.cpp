@@ -6,14 +6,13 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -24,29 +23,6 @@ namespace {
 constexpr std::uint32_t kMagic = 0x4b574343;
 /// Most sockets that one message may carry (SCM_MAX_FD of Linux).
 constexpr int kMostPeers = 253;
-
-/// A file descriptor with an owner.
-class Socket {
-  public:
-    Socket() = default;
-    explicit Socket(int number) : _number(number) {}
-    Socket(Socket&& other) noexcept : _number(std::exchange(other._number, -1)) {}
-    Socket& operator=(Socket&& other) noexcept {
-        std::swap(_number, other._number);
-        return *this;
-    }
-    ~Socket() {
-        if (_number >= 0) {
-            ::close(_number);
-        }
-    }
-    [[nodiscard]] int number() const noexcept { return _number; }
-    [[nodiscard]] bool open() const noexcept { return _number >= 0; }
-    [[nodiscard]] int release() noexcept { return std::exchange(_number, -1); }
-
-  private:
-    int _number = -1;
-};
 
 /// The contents of a unique identifier.
 struct Identifier {
@@ -72,8 +48,11 @@ struct Header {
     std::uint64_t bytes;
 };
 
-Failure system_failure(const std::string& what, int error) {
-    return {Result::system_error, what + ": " + std::generic_category().message(error)};
+/// Throws unless a system call gave what it should.
+void require(bool holds, std::string_view otherwise) {
+    if (const int error = errno; !holds) {
+        throw Failure{Result::system_error, std::string(otherwise) + ": " + std::generic_category().message(error)};
+    }
 }
 
 /// Abstract addresses start with a zero byte and are no files.
@@ -137,7 +116,7 @@ void send_verdict(const Socket& to, const Failure& failure, std::span<const int>
 }
 
 /// Waits for the verdict and takes the sockets that come with it.
-Failure receive_verdict(const Socket& from, std::vector<int>& sockets) {
+std::vector<Socket> receive_verdict(const Socket& from) {
     Verdict verdict;
     iovec part{&verdict, sizeof verdict};
     Ancillary ancillary;
@@ -147,17 +126,26 @@ Failure receive_verdict(const Socket& from, std::vector<int>& sockets) {
     message.msg_control = ancillary.bytes.data();
     message.msg_controllen = ancillary.bytes.size();
     const ssize_t length = uninterrupted([&] { return ::recvmsg(from.number(), &message, MSG_CMSG_CLOEXEC); });
+    std::vector<Socket> sockets;
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
             continue;
         }
-        sockets.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        std::memcpy(sockets.data(), CMSG_DATA(header), sockets.size() * sizeof(int));
+        std::vector<int> numbers((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        std::memcpy(numbers.data(), CMSG_DATA(header), numbers.size() * sizeof(int));
+        sockets = std::vector<Socket>(numbers.begin(), numbers.end());
     }
+    // The listener says nothing more. Its end of this connection is the last thing that it closes, so what it held for
+    // the communicator is gone when a rank returns.
+    char nothing = 0;
+    static_cast<void>(uninterrupted([&] { return ::recv(from.number(), &nothing, sizeof nothing, 0); }));
     if (length != static_cast<ssize_t>(sizeof verdict)) {
-        return {Result::remote_error, "the process that made the unique identifier has gone"};
+        throw Failure{Result::remote_error, "the process that made the unique identifier has gone"};
     }
-    return {verdict.result, verdict.text.data()};
+    if (verdict.result != Result::success) {
+        throw Failure{verdict.result, verdict.text.data()};
+    }
+    return sockets;
 }
 
 /// A rank that has said who it is.
@@ -166,15 +154,15 @@ struct Guest {
     Introduction introduction;
 };
 
-/// Whether what has come so far can become a communicator.
-Failure judge(const std::vector<Guest>& guests) {
+/// Throws when what has come so far cannot become a communicator.
+void judge(const std::vector<Guest>& guests) {
     const Introduction& newest = guests.back().introduction;
     const std::string rank = std::to_string(newest.rank);
     if (newest.gives_up) {
-        return {Result::remote_error, "rank " + rank + " failed to initialise"};
+        throw Failure{Result::remote_error, "rank " + rank + " failed to initialise"};
     }
     if (newest.ranks != guests.front().introduction.ranks) {
-        return {Result::invalid_argument, "ranks disagree about their number"};
+        throw Failure{Result::invalid_argument, "ranks disagree about their number"};
     }
     for (const Guest& guest : guests) {
         const Introduction& other = guest.introduction;
@@ -182,7 +170,7 @@ Failure judge(const std::vector<Guest>& guests) {
             continue;
         }
         if (other.rank == newest.rank) {
-            return {Result::invalid_argument, "rank " + rank + " has come twice"};
+            throw Failure{Result::invalid_argument, "rank " + rank + " has come twice"};
         }
         if (other.device == newest.device && !(other.may_share && newest.may_share)) {
             std::array<char, 128> text = {};
@@ -190,14 +178,13 @@ Failure judge(const std::vector<Guest>& guests) {
                           "Duplicate GPU detected : rank %d and rank %d both on CUDA device %llx",
                           std::max(other.rank, newest.rank), std::min(other.rank, newest.rank),
                           static_cast<unsigned long long>(newest.device));
-            return {Result::invalid_usage, text.data()};
+            throw Failure{Result::invalid_usage, text.data()};
         }
     }
-    return {};
 }
 
 /// Gives each guest a socket to every other one.
-Failure connect_all(std::vector<Guest>& guests) {
+void connect_all(std::vector<Guest>& guests) {
     const std::size_t ranks = guests.size();
     std::sort(guests.begin(), guests.end(),
               [](const Guest& a, const Guest& b) { return a.introduction.rank < b.introduction.rank; });
@@ -206,11 +193,9 @@ Failure connect_all(std::vector<Guest>& guests) {
     for (std::size_t low = 0; low < ranks; ++low) {
         for (std::size_t high = low + 1; high < ranks; ++high) {
             int pair[2];
-            if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-                return system_failure("cannot connect " + std::to_string(ranks) +
-                                          " ranks with each other (raise the limit on open files, ulimit -n)",
-                                      errno);
-            }
+            require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0,
+                    "cannot connect " + std::to_string(ranks) +
+                        " ranks with each other (raise the limit on open files, ulimit -n)");
             ends[low].emplace_back(pair[0]);
             ends[high].emplace_back(pair[1]);
         }
@@ -223,11 +208,10 @@ Failure connect_all(std::vector<Guest>& guests) {
         }
         send_verdict(guests[rank].socket, {}, numbers);
     }
-    return {};
 }
 
 /// Waits until all ranks have come, or one has gone again.
-Failure gather(const Socket& listener, std::vector<Guest>& guests) {
+void gather(const Socket listener, std::vector<Guest>& guests) {
     std::vector<Socket> strangers;  // connected, but have said nothing yet
     while (guests.empty() || guests.size() < static_cast<std::size_t>(guests.front().introduction.ranks)) {
         std::vector<pollfd> watched{{listener.number(), POLLIN, 0}};
@@ -237,14 +221,13 @@ Failure gather(const Socket& listener, std::vector<Guest>& guests) {
         for (const Guest& guest : guests) {
             watched.push_back({guest.socket.number(), POLLIN, 0});
         }
-        if (uninterrupted([&] { return ::poll(watched.data(), watched.size(), -1); }) < 0) {
-            return system_failure("cannot wait for ranks", errno);
-        }
+        require(uninterrupted([&] { return ::poll(watched.data(), watched.size(), -1); }) >= 0,
+                "cannot wait for ranks");
         // Guests have nothing more to say: what comes from them is their end.
         for (std::size_t at = 0; at < guests.size(); ++at) {
             if (watched[1 + strangers.size() + at].revents != 0) {
-                return {Result::remote_error,
-                        "rank " + std::to_string(guests[at].introduction.rank) + " has gone while others were awaited"};
+                throw Failure{Result::remote_error, "rank " + std::to_string(guests[at].introduction.rank) +
+                                                        " has gone while others were awaited"};
             }
         }
         for (std::size_t at = strangers.size(); at-- > 0;) {
@@ -260,9 +243,7 @@ Failure gather(const Socket& listener, std::vector<Guest>& guests) {
                 continue;
             }
             guests.push_back({std::move(socket), hello.introduction});
-            if (Failure failure = judge(guests); !failure.ok()) {
-                return failure;
-            }
+            judge(guests);
         }
         if (watched[0].revents != 0) {
             Socket stranger(::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -271,111 +252,84 @@ Failure gather(const Socket& listener, std::vector<Guest>& guests) {
             }
         }
     }
-    return {};
 }
 
 /// The listener's thread: one communicator, and it ends.
 void listen_for_ranks(Socket listener) {
     std::vector<Guest> guests;
-    Failure failure = gather(listener, guests);
-    // Before anybody learns how it ended: who comes later finds nobody.
-    listener = Socket();
-    if (failure.ok()) {
-        failure = connect_all(guests);
-    }
-    if (failure.ok()) {
-        return;
-    }
-    for (const Guest& guest : guests) {
-        send_verdict(guest.socket, failure, {});
+    try {
+        // Takes the listener, and closes it before anybody learns how it ended: who comes later finds nobody.
+        gather(std::move(listener), guests);
+        connect_all(guests);
+    } catch (const Failure& failure) {
+        for (const Guest& guest : guests) {
+            send_verdict(guest.socket, failure, {});
+        }
     }
 }
 
 }  // namespace
 
-Failure make_identifier(UniqueId& identifier) {
+UniqueId make_identifier() {
     Identifier made{};
     made.magic = kMagic;
     made.process = static_cast<std::uint32_t>(::getpid());
-    if (uninterrupted([&] { return ::getrandom(made.key, sizeof made.key, 0); }) !=
-        static_cast<ssize_t>(sizeof made.key)) {
-        return system_failure("cannot draw a unique identifier", errno);
-    }
+    require(uninterrupted([&] { return ::getrandom(made.key, sizeof made.key, 0); }) ==
+                static_cast<ssize_t>(sizeof made.key),
+            "cannot draw a unique identifier");
     Socket listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     const socklen_t length = address_of(made, address);
-    if (!listener.open() || ::bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-        ::listen(listener.number(), SOMAXCONN) != 0) {
-        return system_failure("cannot listen for ranks", errno);
-    }
+    require(listener.open() && ::bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+                ::listen(listener.number(), SOMAXCONN) == 0,
+            "cannot listen for ranks");
     // Detached: ranks may come until the process ends, or never.
     std::thread(listen_for_ranks, std::move(listener)).detach();
-    identifier = {};
+    UniqueId identifier{};
     std::memcpy(identifier.bytes, &made, sizeof made);
-    return {};
+    return identifier;
 }
 
-Failure Mesh::join(const UniqueId& identifier, const Introduction& introduction, std::unique_ptr<Mesh>& mesh) {
+std::unique_ptr<Mesh> Mesh::join(const UniqueId& identifier, const Introduction& introduction) {
     Identifier where{};
     std::memcpy(&where, identifier.bytes, sizeof where);
     if (where.magic != kMagic) {
-        return {Result::invalid_argument, "the unique identifier is none that ncclGetUniqueId has made"};
+        throw Failure{Result::invalid_argument, "the unique identifier is none that ncclGetUniqueId has made"};
     }
     if (introduction.ranks - 1 > kMostPeers) {
-        return {Result::invalid_argument, "more than " + std::to_string(kMostPeers + 1) + " ranks are not emulated"};
+        throw Failure{Result::invalid_argument,
+                      "more than " + std::to_string(kMostPeers + 1) + " ranks are not emulated"};
     }
     const Socket socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     const socklen_t length = address_of(where, address);
-    if (!socket.open() || uninterrupted([&] {
-                              return ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), length);
-                          }) != 0) {
-        return system_failure(
+    const auto connect = [&] {
+        return ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), length);
+    };
+    require(socket.open() && uninterrupted(connect) == 0,
             "nobody listens for this unique identifier: it was used before, another rank failed, or "
-            "its process has ended",
-            errno);
-    }
+            "its process has ended");
     const Hello hello{kMagic, introduction};
-    if (uninterrupted([&] { return ::send(socket.number(), &hello, sizeof hello, MSG_NOSIGNAL); }) !=
-        static_cast<ssize_t>(sizeof hello)) {
-        return system_failure("cannot reach the process that made the unique identifier", errno);
-    }
+    require(uninterrupted([&] { return ::send(socket.number(), &hello, sizeof hello, MSG_NOSIGNAL); }) ==
+                static_cast<ssize_t>(sizeof hello),
+            "cannot reach the process that made the unique identifier");
     raise_descriptor_limit();
-    std::vector<int> sockets;
-    Failure failure = receive_verdict(socket, sockets);
-    // The listener says nothing more. Its end of this connection is the last thing that it closes, so what it held for
-    // the communicator is gone when a rank returns.
-    char nothing = 0;
-    static_cast<void>(uninterrupted([&] { return ::recv(socket.number(), &nothing, sizeof nothing, 0); }));
-    if (failure.ok() && sockets.size() != static_cast<std::size_t>(introduction.ranks - 1)) {
-        failure = {Result::system_error, "not all connections arrived (raise the limit on open files, ulimit -n)"};
+    std::vector<Socket> sockets = receive_verdict(socket);
+    if (sockets.size() != static_cast<std::size_t>(introduction.ranks - 1)) {
+        throw Failure{Result::system_error, "not all connections arrived (raise the limit on open files, ulimit -n)"};
     }
-    if (!failure.ok()) {
-        for (const int number : sockets) {
-            ::close(number);
-        }
-        return failure;
-    }
-    sockets.insert(sockets.begin() + introduction.rank, -1);
-    mesh.reset(new Mesh(introduction.ranks, introduction.rank, std::move(sockets)));
-    return {};
+    sockets.insert(sockets.begin() + introduction.rank, Socket());
+    return std::unique_ptr<Mesh>(new Mesh(introduction.ranks, introduction.rank, std::move(sockets)));
 }
 
-Mesh::Mesh(int ranks, int rank, std::vector<int> sockets) : _ranks(ranks), _rank(rank), _sockets(std::move(sockets)) {}
-
-Mesh::~Mesh() {
-    for (const int number : _sockets) {
-        if (number >= 0) {
-            ::close(number);
-        }
-    }
-}
+Mesh::Mesh(int ranks, int rank, std::vector<Socket> sockets)
+    : _ranks(ranks), _rank(rank), _sockets(std::move(sockets)) {}
 
 void Mesh::interrupt() noexcept {
     _interrupted.store(true);
-    for (const int number : _sockets) {
-        if (number >= 0) {
-            ::shutdown(number, SHUT_RDWR);
+    for (const Socket& socket : _sockets) {
+        if (socket.open()) {
+            ::shutdown(socket.number(), SHUT_RDWR);
         }
     }
 }
@@ -404,68 +358,57 @@ struct Lane {
     std::deque<Transfer> in;
 };
 
-Failure gone(int peer) {
-    return {Result::remote_error, "the connection to rank " + std::to_string(peer) + " has ended"};
-}
-
-/// Moves as much as goes without waiting.
-Failure push(int socket, int peer, std::deque<Transfer>& queue) {
+/// Moves the parts of a lane's one direction as far as it goes without waiting. `move` is of send and recv the one;
+/// `arrived` looks at each header that is complete.
+template <typename Move, typename Arrived>
+void advance(int peer, std::deque<Transfer>& queue, const Move& move, const Arrived& arrived) {
     while (!queue.empty()) {
         Transfer& transfer = queue.front();
-        const std::span<std::byte> rest = transfer.rest();
-        if (!rest.empty()) {
-            const ssize_t moved = ::send(socket, rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-            if (moved < 0) {
-                if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
-                    return {};
-                }
-                return gone(peer);
+        if (const std::span<std::byte> rest = transfer.rest(); !rest.empty()) {
+            const ssize_t moved = move(rest);
+            if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+                return;
             }
-            transfer.done += static_cast<std::size_t>(moved);
-        }
-        if (transfer.complete()) {
-            queue.pop_front();
-        }
-    }
-    return {};
-}
-
-Failure pull(int socket, int peer, std::deque<Transfer>& queue) {
-    while (!queue.empty()) {
-        Transfer& transfer = queue.front();
-        const std::span<std::byte> rest = transfer.rest();
-        if (!rest.empty()) {
-            const ssize_t moved = ::recv(socket, rest.data(), rest.size(), MSG_DONTWAIT);
-            if (moved < 0) {
-                if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
-                    return {};
-                }
-                return gone(peer);
-            }
-            if (moved == 0) {
-                return gone(peer);
+            if (moved <= 0) {
+                throw Failure{Result::remote_error, "the connection to rank " + std::to_string(peer) + " has ended"};
             }
             transfer.done += static_cast<std::size_t>(moved);
         }
         if (transfer.done == sizeof(Header)) {
-            const Header& header = transfer.header;
-            if (header.magic != kMagic || header.kind != transfer.part.kind || header.bytes != transfer.part.bytes) {
-                return {Result::invalid_usage,
-                        "rank " + std::to_string(peer) + " sends " + std::to_string(header.bytes) + " bytes where " +
-                            std::to_string(transfer.part.bytes) +
-                            " are received, or is in another operation: calls must agree on all ranks"};
-            }
+            arrived(transfer);
         }
         if (transfer.complete()) {
             queue.pop_front();
         }
     }
-    return {};
+}
+
+void push(int socket, int peer, std::deque<Transfer>& queue) {
+    advance(
+        peer, queue,
+        [&](std::span<std::byte> rest) {
+            return ::send(socket, rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        },
+        [](const Transfer&) {});
+}
+
+void pull(int socket, int peer, std::deque<Transfer>& queue) {
+    advance(
+        peer, queue, [&](std::span<std::byte> rest) { return ::recv(socket, rest.data(), rest.size(), MSG_DONTWAIT); },
+        [&](const Transfer& transfer) {
+            const Header& header = transfer.header;
+            if (header.magic != kMagic || header.kind != transfer.part.kind || header.bytes != transfer.part.bytes) {
+                throw Failure{Result::invalid_usage,
+                              "rank " + std::to_string(peer) + " sends " + std::to_string(header.bytes) +
+                                  " bytes where " + std::to_string(transfer.part.bytes) +
+                                  " are received, or is in another operation: calls must agree on all ranks"};
+            }
+        });
 }
 
 }  // namespace
 
-Failure Mesh::exchange(std::span<const Part> sends, std::span<const Part> receives) {
+void Mesh::exchange(std::span<const Part> sends, std::span<const Part> receives) {
     std::vector<Lane> lanes(static_cast<std::size_t>(_ranks));
     for (const Part& part : sends) {
         lanes[static_cast<std::size_t>(part.peer)].out.push_back({part, {kMagic, part.kind, part.bytes}, 0});
@@ -477,7 +420,7 @@ Failure Mesh::exchange(std::span<const Part> sends, std::span<const Part> receiv
     Lane& own = lanes[static_cast<std::size_t>(_rank)];
     while (!own.out.empty() || !own.in.empty()) {
         if (own.out.empty() || own.in.empty() || own.out.front().part.bytes != own.in.front().part.bytes) {
-            return {Result::invalid_usage, "a rank's sends to itself and receives from itself do not match"};
+            throw Failure{Result::invalid_usage, "a rank's sends to itself and receives from itself do not match"};
         }
         const Part& from = own.out.front().part;
         if (from.bytes != 0) {
@@ -494,27 +437,22 @@ Failure Mesh::exchange(std::span<const Part> sends, std::span<const Part> receiv
                 continue;
             }
             Lane& lane = lanes[static_cast<std::size_t>(peer)];
-            const int socket = _sockets[static_cast<std::size_t>(peer)];
-            if (Failure failure = push(socket, peer, lane.out); !failure.ok()) {
-                return failure;
-            }
-            if (Failure failure = pull(socket, peer, lane.in); !failure.ok()) {
-                return failure;
-            }
+            const int socket = _sockets[static_cast<std::size_t>(peer)].number();
+            push(socket, peer, lane.out);
+            pull(socket, peer, lane.in);
             const int events = (lane.out.empty() ? 0 : POLLOUT) | (lane.in.empty() ? 0 : POLLIN);
             if (events != 0) {
                 watched.push_back({socket, static_cast<short>(events), 0});
             }
         }
         if (watched.empty()) {
-            return {};
+            return;
         }
         if (_interrupted.load()) {
-            return {Result::remote_error, "the communicator was aborted"};
+            throw Failure{Result::remote_error, "the communicator was aborted"};
         }
-        if (uninterrupted([&] { return ::poll(watched.data(), watched.size(), -1); }) < 0) {
-            return system_failure("cannot wait for peers", errno);
-        }
+        require(uninterrupted([&] { return ::poll(watched.data(), watched.size(), -1); }) >= 0,
+                "cannot wait for peers");
     }
 }
 

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "descriptor.h"
+
 namespace awaken::emulator::ccl {
 
 /// ncclResult_t.
@@ -29,7 +31,7 @@ enum class Result : int {
     in_progress = 7
 };
 
-/// What went wrong, in the words that ncclGetLastError repeats.
+/// What went wrong, in the words that ncclGetLastError repeats. Thrown.
 struct Failure {
     Result result = Result::success;
     std::string text;
@@ -42,7 +44,9 @@ struct UniqueId {
 };
 
 /// Makes an identifier and starts to listen for the ranks that will come with it.
-[[nodiscard]] Failure make_identifier(UniqueId& identifier);
+[[nodiscard]] UniqueId make_identifier();
+
+using Socket = Descriptor;
 
 /// What a rank says of itself.
 struct Introduction {
@@ -65,9 +69,8 @@ class Mesh {
     };
 
     /// Returns when all ranks are there, or it is certain that they will not be.
-    [[nodiscard]] static Failure join(const UniqueId& identifier, const Introduction& introduction,
-                                      std::unique_ptr<Mesh>& mesh);
-    ~Mesh();
+    [[nodiscard]] static std::unique_ptr<Mesh> join(const UniqueId& identifier, const Introduction& introduction);
+    ~Mesh() = default;
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
 
@@ -76,17 +79,17 @@ class Mesh {
 
     /// Sends and receives all parts together; those between the same two ranks in their order. Blocks until the
     /// received bytes are here and the sent ones may be overwritten. After a failure the mesh is of no use any more.
-    [[nodiscard]] Failure exchange(std::span<const Part> sends, std::span<const Part> receives);
+    void exchange(std::span<const Part> sends, std::span<const Part> receives);
 
     /// Ends exchange(), here and, by and by, at all peers.
     void interrupt() noexcept;
 
   private:
-    Mesh(int ranks, int rank, std::vector<int> sockets);
+    Mesh(int ranks, int rank, std::vector<Socket> sockets);
 
     const int _ranks;
     const int _rank;
-    const std::vector<int> _sockets;  ///< by rank; -1 for this one
+    const std::vector<Socket> _sockets;  ///< by rank; none for this one
     std::atomic<bool> _interrupted{false};
 };
 

@@ -51,6 +51,23 @@ void in_capture_of(const Stream& stream, Body&& body) {
     }
 }
 
+/// Spoils the captures that `forbids` chooses: `reason`, or success when there are none.
+template <typename Forbids>
+Error spoil_if(const Error reason, Forbids&& forbids) {
+    Error outcome = Error::success;
+    if (under_way.load(std::memory_order_acquire) == 0) {
+        return outcome;
+    }
+    const std::scoped_lock lock(lock_of_captures());
+    for (Capture& capture : captures()) {
+        if (forbids(capture)) {
+            capture.invalidated = true;
+            outcome = reason;
+        }
+    }
+    return outcome;
+}
+
 }  // namespace
 
 Error begin_capture(const Stream& stream, const CaptureMode mode) {
@@ -120,68 +137,41 @@ bool record_in_capture(const Stream& stream, const Work& work) {
 }
 
 Error spoil_capture(const Stream& stream, const Error reason) {
-    Error outcome = Error::success;
-    in_capture_of(stream, [&](Capture& capture) {
-        capture.invalidated = true;
-        outcome = reason;
-    });
-    return outcome;
+    return spoil_if(reason, [&](const Capture& capture) { return capture.holds(stream); });
 }
 
-CaptureMode exchange_capture_mode(const CaptureMode mode) noexcept {
-    const CaptureMode before = own_mode;
-    own_mode = mode;
-    return before;
+Error exchange_capture_mode(int* const mode) noexcept {
+    if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) {
+        return Error::invalid_value;
+    }
+    *mode = static_cast<int>(std::exchange(own_mode, static_cast<CaptureMode>(*mode)));
+    return Error::success;
 }
 
 Error allowed_by_captures() {
-    if (own_mode == CaptureMode::relaxed) {
-        return Error::success;
-    }
-    const std::scoped_lock lock(lock_of_captures());
-    Error outcome = Error::success;
-    for (Capture& capture : captures()) {
+    return spoil_if(Error::capture_unsupported, [](const Capture& capture) {
         const bool own = capture.thread == std::this_thread::get_id();
-        const bool forbids = capture.mode == CaptureMode::global ? (own || own_mode == CaptureMode::global)
-                                                                 : (capture.mode == CaptureMode::local && own);
-        if (forbids) {
-            capture.invalidated = true;
-            outcome = Error::capture_unsupported;
-        }
-    }
-    return outcome;
+        return own_mode != CaptureMode::relaxed && capture.mode != CaptureMode::relaxed &&
+               (own || (capture.mode == CaptureMode::global && own_mode == CaptureMode::global));
+    });
 }
 
 Error default_stream_allowed(const Stream& stream) {
     if (stream.role() != Stream::Role::legacy_default) {
         return Error::success;
     }
-    const std::scoped_lock lock(lock_of_captures());
-    Error outcome = Error::success;
-    for (Capture& capture : captures()) {
-        const bool waited_for = std::any_of(
-            capture.streams.begin(), capture.streams.end(),
-            [&](const Stream* captured) { return captured->blocking() && &captured->context() == &stream.context(); });
-        if (waited_for) {
-            capture.invalidated = true;
-            outcome = Error::capture_implicit;
-        }
-    }
-    return outcome;
+    return spoil_if(Error::capture_implicit, [&](const Capture& capture) {
+        return std::any_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* captured) {
+            return captured->blocking() && &captured->context() == &stream.context();
+        });
+    });
 }
 
 Error context_event_allowed(const Context& context) {
-    const std::scoped_lock lock(lock_of_captures());
-    Error outcome = Error::success;
-    for (Capture& capture : captures()) {
-        const bool here = std::any_of(capture.streams.begin(), capture.streams.end(),
-                                      [&](const Stream* captured) { return &captured->context() == &context; });
-        if (here) {
-            capture.invalidated = true;
-            outcome = Error::capture_unsupported;
-        }
-    }
-    return outcome;
+    return spoil_if(Error::capture_unsupported, [&](const Capture& capture) {
+        return std::any_of(capture.streams.begin(), capture.streams.end(),
+                           [&](const Stream* captured) { return &captured->context() == &context; });
+    });
 }
 
 }  // namespace awaken::emulator

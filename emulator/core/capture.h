@@ -36,8 +36,8 @@ Error end_capture(const Stream& stream, std::shared_ptr<Graph>& graph);
 [[nodiscard]] bool record_in_capture(const Stream& stream, const Work& work);
 /// Spoils the capture that a stream belongs to: `reason`, or success when it belongs to none.
 [[nodiscard]] Error spoil_capture(const Stream& stream, Error reason);
-/// The calling thread's mode from now on; returns the one before.
-CaptureMode exchange_capture_mode(CaptureMode mode) noexcept;
+/// Puts the calling thread's mode before the call in the place of the new one.
+[[nodiscard]] Error exchange_capture_mode(int* mode) noexcept;
 
 /// For calls that could be unsafe while a stream is captured: refuses them, and spoils the captures that forbid them.
 [[nodiscard]] Error allowed_by_captures();

@@ -1,12 +1,6 @@
 // What the environment asks the emulated driver to be. Read once, at the first call into any of its libraries.
-//
-//   AWAKEN_EMULATE          cuda:N | hip:N | hip5:N | hip6:N | hip7:N: which driver, how many devices (1..16, default
-//   2) AWAKEN_EMULATE_MEMORY   bytes of each device, with K, M, G or T (default 4G) AWAKEN_EMULATE_LINKS    how the
-//   devices are connected AWAKEN_TEST_DELAY_US    microseconds by which operations are late that real runtimes return
-//   early from (default 200) AWAKEN_TEST_BUSY        wait | error: what becomes of a call that waits for all work, see
-//   BusyCalls (default wait) AWAKEN_TEST_FAULTS      comma-separated faults, see Faults
-//
-// CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES are read as the real drivers read them.
+// docs/emulator.md lists the variables. CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES are read as
+// the real drivers read them.
 #pragma once
 
 #include <chrono>

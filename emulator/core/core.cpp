@@ -21,11 +21,8 @@ std::atomic<bool> up{false};
 /// The same for all processes of one running system, different on another: the base of the devices' identities.
 std::uint64_t machine_identity() {
     char text[64] = {};
-    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (file >= 0) {
-        [[maybe_unused]] const ssize_t length = read(file, text, sizeof text - 1);
-        close(file);
-    }
+    const Descriptor file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+    [[maybe_unused]] const ssize_t length = read(file.number(), text, sizeof text - 1);
     return std::hash<std::string>()(text);
 }
 

@@ -30,13 +30,6 @@ void register_kernel(const Kernel& kernel) {
     all.kernels.insert_or_assign(kernel.name, kernel);
 }
 
-const Kernel* lookup(std::string_view name) {
-    Registered& all = registered();
-    const std::lock_guard lock(all.lock);
-    const auto at = all.kernels.find(name);
-    return at == all.kernels.end() ? nullptr : &at->second;
-}
-
 }  // namespace awaken::kernels::host
 
 namespace awaken::emulator {
@@ -78,7 +71,10 @@ void collect(std::string_view source, std::string_view opening, std::vector<std:
 }  // namespace
 
 const kernels::host::Kernel* find_kernel(std::string_view name) {
-    return kernels::host::lookup(name);
+    kernels::host::Registered& all = kernels::host::registered();
+    const std::lock_guard lock(all.lock);
+    const auto at = all.kernels.find(name);
+    return at == all.kernels.end() ? nullptr : &at->second;
 }
 
 std::vector<std::string> kernels_defined_in(std::string_view source) {

@@ -48,22 +48,16 @@ std::uint64_t checksum(const IpcHandle& handle) noexcept {
 }  // namespace
 
 // Programs that keep many allocations need more descriptors than the usual soft limit.
-int create_file(std::size_t bytes) {
-    int file = memfd_create("gpu-block", MFD_CLOEXEC);
-    if (file < 0 && errno == EMFILE) {
-        rlimit limit{};
-        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-            limit.rlim_cur = limit.rlim_max;
-            if (setrlimit(RLIMIT_NOFILE, &limit) == 0) {
-                file = memfd_create("gpu-block", MFD_CLOEXEC);
-            }
-        }
+Descriptor create_file(std::size_t bytes) {
+    Descriptor file(memfd_create("gpu-block", MFD_CLOEXEC));
+    rlimit limit{};
+    if (!file.open() && errno == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+        file = Descriptor(memfd_create("gpu-block", MFD_CLOEXEC));
     }
-    if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) != 0) {
-        close(file);
-        file = -1;
-    }
-    return file;
+    const bool sized = file.open() && ftruncate(file.number(), static_cast<off_t>(bytes)) == 0;
+    return sized ? std::move(file) : Descriptor();
 }
 
 std::uintptr_t AddressSpace::take(std::size_t size) {
@@ -178,19 +172,16 @@ std::shared_ptr<Block> Memory::make_block(std::size_t size, bool shared) {
     if (base == 0) {
         return nullptr;
     }
-    const int file =
+    Descriptor file =
         create_file(shared ? ledger_position(size, size) : ledger_position(size, 0) + sizeof(std::uint64_t));
-    if (file < 0 || !map_block(base, size, file)) {
-        if (file >= 0) {
-            close(file);
-        }
+    if (!file.open() || !map_block(base, size, file.number())) {
         _addresses.give(base, size);
         return nullptr;
     }
     auto block = std::make_shared<Block>();
     block->base = base;
     block->size = size;
-    block->file = file;
+    block->file = std::move(file);
     block->shared = shared;
     if (shared) {
         block->room = AddressSpace(base, size);
@@ -198,11 +189,9 @@ std::shared_ptr<Block> Memory::make_block(std::size_t size, bool shared) {
     return block;
 }
 
-void Memory::release_block(const Block& block) {
+void Memory::release_block(Block& block) {
     unmap_block(block.base, block.size);
-    if (block.file >= 0) {
-        close(block.file);
-    }
+    block.file = Descriptor();
     _addresses.give(block.base, block.size);
 }
 
@@ -210,12 +199,25 @@ void Memory::write_ledger(const Allocation& allocation, std::uint64_t id) {
     const Block& block = *allocation.block;
     const std::size_t at = ledger_position(block.size, allocation.base - block.base);
     // A ledger that cannot be written (no memory left) leaves 0, which refuses the handle: the safe side.
-    [[maybe_unused]] const ssize_t written = pwrite(block.file, &id, sizeof id, static_cast<off_t>(at));
+    [[maybe_unused]] const ssize_t written = pwrite(block.file.number(), &id, sizeof id, static_cast<off_t>(at));
 }
 
-void Memory::insert(std::shared_ptr<Allocation> allocation) {
-    const std::uintptr_t base = allocation->base;
-    _allocations[base] = std::move(allocation);
+Allocation& Memory::add_locked(MemoryKind kind, std::uintptr_t base, std::size_t size, int device, Context* context,
+                               unsigned flags) {
+    const std::shared_ptr<Allocation>& allocation = _allocations[base] = std::make_shared<Allocation>();
+    allocation->base = base;
+    allocation->size = size;
+    allocation->kind = kind;
+    allocation->device = device;
+    allocation->context = context;
+    allocation->id = _next_id++;
+    allocation->flags = flags;
+    return *allocation;
+}
+
+bool Memory::taken_locked(std::uintptr_t address, std::size_t bytes) const {
+    const auto next = _allocations.lower_bound(address);
+    return (next != _allocations.end() && next->first < address + bytes) || find_locked(address) != nullptr;
 }
 
 Error Memory::allocate_device(Context* context, int device, std::size_t bytes, std::shared_ptr<Pool> pool,
@@ -263,25 +265,18 @@ Error Memory::allocate_device(Context* context, int device, std::size_t bytes, s
         return Error::out_of_memory;
     }
     ++block->occupants;
-    auto allocation = std::make_shared<Allocation>();
-    allocation->base = base;
-    allocation->size = bytes;
-    allocation->kind = in_pool ? MemoryKind::pool : MemoryKind::device;
-    allocation->device = device;
-    allocation->context = context;
-    allocation->id = _next_id++;
-    allocation->block = block;
-    allocation->occupied = occupied;
+    Allocation& allocation = add_locked(in_pool ? MemoryKind::pool : MemoryKind::device, base, bytes, device, context);
+    allocation.block = block;
+    allocation.occupied = occupied;
     if (in_pool) {
         const std::uint64_t now = pool->used += occupied;
         if (now > pool->used_high) {
             pool->used_high = now;
         }
-        allocation->pool = std::move(pool);
+        allocation.pool = std::move(pool);
     }
-    write_ledger(*allocation, allocation->id);
+    write_ledger(allocation, allocation.id);
     address = base;
-    insert(std::move(allocation));
     return Error::success;
 }
 
@@ -308,18 +303,9 @@ Error Memory::allocate_host(Context& context, MemoryKind kind, std::size_t bytes
         }
         return Error::out_of_memory;
     }
-    auto allocation = std::make_shared<Allocation>();
-    allocation->base = reinterpret_cast<std::uintptr_t>(memory);
-    allocation->size = bytes;
-    allocation->kind = kind;
-    allocation->device = context.device;
-    allocation->context = &context;
-    allocation->id = _next_id++;
-    allocation->flags = flags;
-    allocation->occupied = length;
-    address = allocation->base;
+    address = reinterpret_cast<std::uintptr_t>(memory);
     const std::unique_lock lock(_lock);
-    insert(std::move(allocation));
+    add_locked(kind, address, bytes, context.device, &context, flags).occupied = length;
     return Error::success;
 }
 
@@ -338,32 +324,10 @@ Error Memory::register_host(Context& context, std::uintptr_t address, std::size_
         return Error::invalid_value;
     }
     const std::unique_lock lock(_lock);
-    const auto next = _allocations.lower_bound(address);
-    if (next != _allocations.end() && next->first < address + bytes) {
+    if (taken_locked(address, bytes)) {
         return Error::host_memory_already_registered;
     }
-    if (find_locked(address)) {
-        return Error::host_memory_already_registered;
-    }
-    auto allocation = std::make_shared<Allocation>();
-    allocation->base = address;
-    allocation->size = bytes;
-    allocation->kind = MemoryKind::registered;
-    allocation->device = context.device;
-    allocation->context = &context;
-    allocation->id = _next_id++;
-    allocation->flags = flags;
-    insert(std::move(allocation));
-    return Error::success;
-}
-
-Error Memory::unregister_host(std::uintptr_t address) {
-    const std::unique_lock lock(_lock);
-    const auto at = _allocations.find(address);
-    if (at == _allocations.end() || at->second->kind != MemoryKind::registered) {
-        return Error::host_memory_not_registered;
-    }
-    _allocations.erase(at);
+    add_locked(MemoryKind::registered, address, bytes, context.device, &context, flags);
     return Error::success;
 }
 
@@ -409,13 +373,16 @@ void Memory::release_locked(Allocation& allocation) {
     }
 }
 
-Error Memory::free(std::uintptr_t address, std::initializer_list<MemoryKind> kinds) {
+Error Memory::free(std::uintptr_t address, std::initializer_list<MemoryKind> kinds, Error otherwise) {
     const std::unique_lock lock(_lock);
     const auto at = _allocations.find(address);
     if (at == _allocations.end() || std::find(kinds.begin(), kinds.end(), at->second->kind) == kinds.end()) {
-        return Error::invalid_value;
+        return otherwise;
     }
-    const std::shared_ptr<Allocation> allocation = std::move(at->second);
+    const std::shared_ptr<Allocation> allocation = at->second;
+    if (allocation->kind == MemoryKind::imported && --allocation->opens > 0) {
+        return Error::success;
+    }
     _allocations.erase(at);
     release_locked(*allocation);
     return Error::success;
@@ -456,13 +423,13 @@ Error Memory::export_handle(std::uintptr_t address, IpcHandle& handle) {
         return Error::invalid_value;
     }
     struct stat status{};
-    if (fstat(allocation->block->file, &status) != 0) {
+    if (fstat(allocation->block->file.number(), &status) != 0) {
         return Error::operating_system;
     }
     handle = {};
     handle.magic = kMagic;
     handle.process = getpid();
-    handle.file = allocation->block->file;
+    handle.file = allocation->block->file.number();
     handle.device = _configuration.visible[static_cast<std::size_t>(allocation->device)];
     handle.inode = status.st_ino;
     handle.block_size = allocation->block->size;
@@ -498,17 +465,13 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
     }
 
     const std::string path = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
-    const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (file < 0) {
-        return Error::invalid_value;
-    }
+    const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
     struct stat status{};
     std::uint64_t id = 0;
     const auto slot = static_cast<off_t>(ledger_position(handle.block_size, handle.offset));
     // The exporter may have given the descriptor to another file, or the memory to another allocation.
-    if (fstat(file, &status) != 0 || status.st_ino != handle.inode ||
-        pread(file, &id, sizeof id, slot) != static_cast<ssize_t>(sizeof id) || id != handle.id) {
-        close(file);
+    if (!file.open() || fstat(file.number(), &status) != 0 || status.st_ino != handle.inode ||
+        pread(file.number(), &id, sizeof id, slot) != static_cast<ssize_t>(sizeof id) || id != handle.id) {
         return Error::invalid_value;
     }
     const std::string key = std::to_string(handle.process) + ":" + std::to_string(handle.inode) + ":" +
@@ -517,51 +480,26 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
     const std::unique_lock lock(_lock);
     for (const auto& [base, allocation] : _allocations) {
         if (allocation->kind == MemoryKind::imported && allocation->import_key == key) {
-            close(file);
             ++allocation->opens;
             address = base;
             return Error::success;
         }
     }
     const std::uintptr_t base = _addresses.take(handle.block_size);
-    if (base == 0 || !map_block(base, handle.block_size, file)) {
+    if (base == 0 || !map_block(base, handle.block_size, file.number())) {
         if (base != 0) {
             _addresses.give(base, handle.block_size);
         }
-        close(file);
         return Error::map_failed;
     }
-    close(file);
     auto block = std::make_shared<Block>();
     block->base = base;
     block->size = handle.block_size;
-    auto allocation = std::make_shared<Allocation>();
-    allocation->base = base + handle.offset;
-    allocation->size = handle.size;
-    allocation->kind = MemoryKind::imported;
-    allocation->device = context.device;
-    allocation->context = &context;
-    allocation->id = _next_id++;
-    allocation->block = std::move(block);
-    allocation->import_key = key;
-    allocation->opens = 1;
-    address = allocation->base;
-    insert(std::move(allocation));
-    return Error::success;
-}
-
-Error Memory::close_import(std::uintptr_t address) {
-    const std::unique_lock lock(_lock);
-    const auto at = _allocations.find(address);
-    if (at == _allocations.end() || at->second->kind != MemoryKind::imported) {
-        return Error::invalid_value;
-    }
-    if (--at->second->opens > 0) {
-        return Error::success;
-    }
-    const std::shared_ptr<Allocation> allocation = std::move(at->second);
-    _allocations.erase(at);
-    release_locked(*allocation);
+    address = base + handle.offset;
+    Allocation& allocation = add_locked(MemoryKind::imported, address, handle.size, context.device, &context);
+    allocation.block = std::move(block);
+    allocation.import_key = key;
+    allocation.opens = 1;
     return Error::success;
 }
 

@@ -22,6 +22,7 @@
 #include "core/configuration.h"
 #include "core/error.h"
 #include "core/stream.h"
+#include "descriptor.h"
 
 namespace awaken::emulator {
 
@@ -60,7 +61,7 @@ struct Pool {
 struct Block {
     std::uintptr_t base = 0;
     std::size_t size = 0;
-    int file = -1;
+    Descriptor file;
     bool shared = false;  ///< holds small allocations
     AddressSpace room;    ///< of a shared block
     std::size_t occupants = 0;
@@ -75,7 +76,7 @@ struct Physical {
 
     int device = 0;  ///< as the program counts
     std::size_t size = 0;
-    int file = -1;
+    Descriptor file;
     unsigned long long handle_types = 0;  ///< in which it may be exported
     std::uint64_t id = 0;
     std::atomic<std::size_t>* used = nullptr;  ///< the count of the device's memory; null for what was imported
@@ -85,8 +86,8 @@ struct Physical {
 /// Physical memory comes in multiples of this, and so do reservations of addresses.
 constexpr std::size_t kPhysicalGranularity = std::size_t{2} << 20;
 
-/// An unnamed file for device memory; -1 when there is none to be had.
-[[nodiscard]] int create_file(std::size_t bytes);
+/// An unnamed file for device memory; not open when there is none to be had.
+[[nodiscard]] Descriptor create_file(std::size_t bytes);
 
 struct Allocation {
     std::uintptr_t base = 0;
@@ -163,9 +164,9 @@ class Memory {
                           std::uintptr_t& address);
     Error allocate_host(Context& context, MemoryKind kind, std::size_t bytes, unsigned flags, std::uintptr_t& address);
     Error register_host(Context& context, std::uintptr_t address, std::size_t bytes, unsigned flags);
-    Error unregister_host(std::uintptr_t address);
-    /// `address` is the start of an allocation of one of `kinds`.
-    Error free(std::uintptr_t address, std::initializer_list<MemoryKind> kinds);
+    /// Frees the allocation of one of `kinds` that starts at `address`; `otherwise` when there is none. An imported one
+    /// goes when it was closed as often as it was opened.
+    Error free(std::uintptr_t address, std::initializer_list<MemoryKind> kinds, Error otherwise = Error::invalid_value);
     void free_all(const Context& context);
 
     /// The live allocation that holds `address`; null when there is none.
@@ -175,7 +176,6 @@ class Memory {
 
     Error export_handle(std::uintptr_t address, IpcHandle& handle);
     Error import_handle(Context& context, const IpcHandle& handle, std::uintptr_t& address);
-    Error close_import(std::uintptr_t address);
 
     // Addresses and physical memory apart (virtual_memory.cpp). Ranges are those of whole mappings.
     Error reserve_addresses(std::size_t bytes, std::size_t alignment, std::uintptr_t& address);
@@ -200,9 +200,13 @@ class Memory {
     [[nodiscard]] bool map_block(std::uintptr_t base, std::size_t size, int file) const;
     void unmap_block(std::uintptr_t base, std::size_t size) const;
     std::shared_ptr<Block> make_block(std::size_t size, bool shared);
-    void release_block(const Block& block);
+    void release_block(Block& block);
     bool reserve(int device, std::size_t bytes);
-    void insert(std::shared_ptr<Allocation> allocation);
+    /// With the lock held.
+    Allocation& add_locked(MemoryKind kind, std::uintptr_t base, std::size_t size, int device, Context* context,
+                           unsigned flags = 0);
+    /// With the lock held: whether there is any allocation in the range.
+    [[nodiscard]] bool taken_locked(std::uintptr_t address, std::size_t bytes) const;
     /// With the lock held.
     [[nodiscard]] std::shared_ptr<Allocation> find_locked(std::uintptr_t address) const;
     void release_locked(Allocation& allocation);

@@ -50,14 +50,11 @@ bool locate(std::uintptr_t address, std::size_t bytes, int device, Place& place)
     return address != 0 && !memory.in_device_range(address);
 }
 
-void move_rows(const CopyRequest& request, const std::byte* source, std::size_t source_pitch) {
-    std::byte* destination = core().memory().accessible(request.destination);
-    if (request.rows == 1) {
-        std::memmove(destination, source, request.width);
-        return;
-    }
+void move_rows(const CopyRequest& request) {
+    std::byte* const destination = core().memory().accessible(request.destination);
+    const std::byte* const source = core().memory().accessible(request.source);
     for (std::size_t row = 0; row < request.rows; ++row) {
-        std::memmove(destination + row * request.destination_pitch, source + row * source_pitch, request.width);
+        std::memmove(destination + row * request.destination_pitch, source + row * request.source_pitch, request.width);
     }
 }
 
@@ -82,21 +79,21 @@ std::atomic<std::size_t> interrupted_from{0};
 std::atomic<void (*)()> halfway_through{nullptr};
 
 /// Copies, and calls whoever wants to be called in the midst of it.
-void move(const CopyRequest& request, const std::byte* const source, const std::size_t source_pitch) {
-    const std::size_t bytes = request.width * request.rows;
+void move(const CopyRequest& request) {
     void (*halfway)() = halfway_through.load(std::memory_order_acquire);
-    if (halfway == nullptr || bytes < interrupted_from.load(std::memory_order_relaxed) || request.rows != 1 ||
+    if (halfway == nullptr || request.width < interrupted_from.load(std::memory_order_relaxed) || request.rows != 1 ||
         !halfway_through.compare_exchange_strong(halfway, nullptr)) {
-        move_rows(request, source, source_pitch);
+        move_rows(request);
         return;
     }
     CopyRequest part = request;
     part.width = request.width / 2;
-    move_rows(part, source, source_pitch);
+    move_rows(part);
     halfway();
     part.destination += part.width;
-    const std::size_t moved = std::exchange(part.width, request.width - part.width);
-    move_rows(part, source + moved, source_pitch);
+    part.source += part.width;
+    part.width = request.width - part.width;
+    move_rows(part);
 }
 
 /// Threads in a call that waits for all work; for awaken_emulator_waiting.
@@ -154,6 +151,14 @@ Error when_idle(const char* const call, Context* const context, const int device
     return after_work(call, unfinished, body);
 }
 
+/// The same for what is done to the allocation that starts at `address`.
+Error when_unused(const char* const call, const std::uintptr_t address, const std::function<Error()>& body,
+                  const Error otherwise = Error::invalid_value) {
+    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+    const bool found = allocation && allocation->base == address;
+    return found ? when_idle(call, allocation->context, allocation->device, body) : otherwise;
+}
+
 void leave_behind(const Place& place, const Ticket& ticket) {
     if (place.allocation) {
         place.allocation->add_pending(ticket);
@@ -189,13 +194,18 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
     }
     copies_given.fetch_add(1, std::memory_order_relaxed);
     const bool fails = core().copy_fails();
-    const auto work = [request, fails, &context] {
-        if (fails) {
-            context.sticky = Error::launch_failed;
-        } else {
-            move(request, core().memory().accessible(request.source), request.source_pitch);
-        }
+    // `data` is what the source lies in, where that is the work's own.
+    const auto work_on = [fails, &context](const CopyRequest& given,
+                                           std::shared_ptr<std::vector<std::byte>> data = nullptr) -> Work {
+        return [given, data = std::move(data), fails, &context] {
+            if (fails) {
+                context.sticky = Error::launch_failed;
+            } else {
+                move(given);
+            }
+        };
     };
+    const Work work = work_on(request);
     const std::size_t bytes = request.width * request.rows;
     // In a graph, memory is read when the graph runs.
     if (is_capturing(*stream)) {
@@ -212,13 +222,10 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
         for (std::size_t row = 0; row < request.rows; ++row) {
             std::memcpy(data->data() + row * request.width, from + row * request.source_pitch, request.width);
         }
-        return [request, data, fails, &context] {
-            if (fails) {
-                context.sticky = Error::launch_failed;
-            } else {
-                move_rows(request, data->data(), request.width);
-            }
-        };
+        CopyRequest copied = request;
+        copied.source = reinterpret_cast<std::uintptr_t>(data->data());
+        copied.source_pitch = request.width;
+        return work_on(copied, std::move(data));
     };
 
     if (synchrony == Synchrony::stream) {
@@ -233,7 +240,7 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
     }
     const bool within_devices = source.on_device() && destination.on_device();
     if (!synchronous_memory && (within_devices || snapshot)) {
-        const Ticket ticket = stream->submit(snapshot ? taken() : Work(work), Start::late);
+        const Ticket ticket = stream->submit(snapshot ? taken() : work, Start::late);
         leave_behind(source, ticket);
         leave_behind(destination, ticket);
         return Error::success;
@@ -314,44 +321,30 @@ Error free_in_order(Stream& stream, std::uintptr_t address) {
 }
 
 Error free_device(const char* const call, const std::uintptr_t address) {
-    if (address == 0) {
-        return Error::success;
-    }
-    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation || allocation->base != address) {
-        return Error::invalid_value;
-    }
-    return when_idle(call, allocation->context, allocation->device, [&] {
+    const auto free = [&] {
         return core().memory().free(address, {MemoryKind::device, MemoryKind::pool, MemoryKind::managed});
-    });
+    };
+    return address == 0 ? Error::success : when_unused(call, address, free);
 }
 
 Error free_pinned(const char* const call, const std::uintptr_t address) {
-    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation || allocation->base != address) {
-        return Error::invalid_value;
-    }
-    return when_idle(call, allocation->context, allocation->device,
-                     [&] { return core().memory().free(address, {MemoryKind::pinned}); });
+    return when_unused(call, address, [&] { return core().memory().free(address, {MemoryKind::pinned}); });
 }
 
 Error unregister_host(const char* const call, const std::uintptr_t address) {
-    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation || allocation->base != address) {
-        return Error::host_memory_not_registered;
-    }
-    return when_idle(call, allocation->context, allocation->device,
-                     [&] { return core().memory().unregister_host(address); });
+    constexpr Error kUnknown = Error::host_memory_not_registered;
+    return when_unused(
+        call, address, [&] { return core().memory().free(address, {MemoryKind::registered}, kUnknown); }, kUnknown);
 }
 
 Error close_import(const char* const call, const std::uintptr_t address, const bool default_stream_only) {
+    const auto close = [&] { return core().memory().free(address, {MemoryKind::imported}); };
+    if (!default_stream_only) {
+        return when_unused(call, address, close);
+    }
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) {
         return Error::invalid_value;
-    }
-    const auto close = [&] { return core().memory().close_import(address); };
-    if (!default_stream_only) {
-        return when_idle(call, allocation->context, allocation->device, close);
     }
     return after_work(call, [&] { return allocation->context->legacy->unfinished(); }, close);
 }

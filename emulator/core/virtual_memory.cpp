@@ -26,9 +26,6 @@ struct Trailer {
 }  // namespace
 
 Physical::~Physical() {
-    if (file >= 0) {
-        close(file);
-    }
     if (used) {
         *used -= size;
     }
@@ -91,8 +88,8 @@ Error Memory::create_physical(const int device, const std::size_t bytes, const u
     made->id = _next_id++;
     made->file = create_file(bytes + sizeof(Trailer));
     const Trailer trailer{kTrailerMagic, bytes, _configuration.visible[static_cast<std::size_t>(device)]};
-    if (made->file < 0 || pwrite(made->file, &trailer, sizeof trailer, static_cast<off_t>(bytes)) !=
-                              static_cast<ssize_t>(sizeof trailer)) {
+    if (!made->file.open() || pwrite(made->file.number(), &trailer, sizeof trailer, static_cast<off_t>(bytes)) !=
+                                  static_cast<ssize_t>(sizeof trailer)) {
         return Error::out_of_memory;
     }
     physical = std::move(made);
@@ -103,7 +100,7 @@ Error Memory::export_physical(const Physical& physical, int& file) {
     if (physical.handle_types == 0) {
         return Error::invalid_value;
     }
-    const int made = fcntl(physical.file, F_DUPFD_CLOEXEC, 0);
+    const int made = fcntl(physical.file.number(), F_DUPFD_CLOEXEC, 0);
     if (made < 0) {
         return Error::operating_system;
     }
@@ -134,8 +131,8 @@ Error Memory::import_physical(const int file, std::shared_ptr<Physical>& physica
     made->device = static_cast<int>(device - visible.begin());
     made->size = trailer.size;
     made->id = _next_id++;
-    made->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
-    if (made->file < 0) {
+    made->file = Descriptor(fcntl(file, F_DUPFD_CLOEXEC, 0));
+    if (!made->file.open()) {
         return Error::operating_system;
     }
     physical = std::move(made);
@@ -160,22 +157,14 @@ Error Memory::map(const std::uintptr_t address, const std::size_t bytes, std::sh
     if (address - start >= length || bytes > length - (address - start)) {
         return Error::invalid_value;
     }
-    const auto next = _allocations.lower_bound(address);
-    const bool taken = find_locked(address) || (next != _allocations.end() && next->first < address + bytes);
-    if (taken) {
+    if (taken_locked(address, bytes)) {
         return Error::invalid_value;
     }
-    auto allocation = std::make_shared<Allocation>();
-    allocation->base = address;
-    allocation->size = bytes;
-    allocation->kind = MemoryKind::mapped;
-    allocation->device = physical->device;
-    allocation->id = _next_id++;
-    allocation->physical = std::move(physical);
-    allocation->reservation_base = start;
-    allocation->reservation_size = length;
-    allocation->synchronous = true;  // as the driver has it
-    insert(std::move(allocation));
+    Allocation& allocation = add_locked(MemoryKind::mapped, address, bytes, physical->device, nullptr);
+    allocation.physical = std::move(physical);
+    allocation.reservation_base = start;
+    allocation.reservation_size = length;
+    allocation.synchronous = true;  // as the driver has it
     return Error::success;
 }
 
@@ -215,7 +204,7 @@ Error Memory::set_access(const std::uintptr_t address, const std::size_t bytes, 
         const std::uint32_t before = mapping->access;
         const std::uint32_t bit = std::uint32_t{1} << device;
         const std::uint32_t after = on ? before | bit : before & ~bit;
-        if (before == 0 && after != 0 && !map_block(mapping->base, mapping->size, mapping->physical->file)) {
+        if (before == 0 && after != 0 && !map_block(mapping->base, mapping->size, mapping->physical->file.number())) {
             return Error::map_failed;
         }
         if (before != 0 && after == 0) {

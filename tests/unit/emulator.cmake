@@ -26,7 +26,7 @@ endforeach()
 emulator_test(emulator_core_test cuda:2 ${CMAKE_CURRENT_LIST_DIR}/emulator_core_test.cpp)
 target_link_libraries(emulator_core_test PRIVATE emulator_core)
 target_compile_definitions(emulator_core_test PRIVATE
-    AWAKEN_EMULATOR_SOURCES="$<TARGET_PROPERTY:emulator_core,SOURCE_DIR>"
+    AWAKEN_NM="${CMAKE_NM}"
     AWAKEN_EMULATOR_TABLE="${CMAKE_CURRENT_LIST_DIR}/../../docs/emulator.md")
 
 # The emulated collective communication libraries, by way of src/ccl.

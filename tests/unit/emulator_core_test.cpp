@@ -2,9 +2,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -191,7 +192,7 @@ TEST(EmulatorKernels, AreFoundInSourceTexts) {
 }
 
 TEST(EmulatorDocumentation, ListsEachCallThatIsExportedAndNoOther) {
-    const auto text_of = [](const std::filesystem::path& path) {
+    const auto text_of = [](const char* path) {
         std::ifstream file(path);
         EXPECT_TRUE(file) << path;
         return std::string(std::istreambuf_iterator<char>(file), {});
@@ -205,23 +206,12 @@ TEST(EmulatorDocumentation, ListsEachCallThatIsExportedAndNoOther) {
         return found;
     };
     std::set<std::string> exported;
-    for (const auto& entry : std::filesystem::directory_iterator(AWAKEN_EMULATOR_SOURCES)) {
-        if (entry.path().extension() != ".cpp") {
-            continue;
-        }
-        const std::string text = text_of(entry.path());
-        exported.merge(matches(text, "AWAKEN_EXPORT [A-Za-z_ *]+[ *]([A-Za-z0-9_]+)\\("));
-        // What it shares with others, under names that begin as its own do.
-        for (const std::string& prefix : matches(text, "#define AWAKEN_CALL\\(name\\) ([a-z]+)##name")) {
-            for (const std::string& header : matches(text, "#include \"(calls/[a-z]+_calls\\.h)\"")) {
-                const std::string shared = text_of(std::filesystem::path(AWAKEN_EMULATOR_SOURCES) / header);
-                for (const std::string& name :
-                     matches(shared, "AWAKEN_EXPORT [A-Za-z_ *]+[ *]AWAKEN_CALL\\(([A-Za-z0-9_]+)\\)")) {
-                    exported.insert(prefix + name);
-                }
-            }
-        }
+    FILE* const symbols = popen(AWAKEN_NM " -D --defined-only " AWAKEN_EMULATOR_DIRECTORY "/*.so.*", "r");
+    ASSERT_NE(symbols, nullptr);
+    for (std::array<char, 512> line{}; std::fgets(line.data(), line.size(), symbols) != nullptr;) {
+        exported.merge(matches(line.data(), " T ([a-zA-Z]+[A-Za-z0-9_]+)"));
     }
+    ASSERT_EQ(pclose(symbols), 0);
     const std::string page = text_of(AWAKEN_EMULATOR_TABLE);
     const std::set<std::string> listed =
         matches(page.substr(page.find("## Calls")), "`((?:cu|nvrtc|hip|hsa|nccl|nvml|rsmi)[A-Za-z0-9_]+)`");
