@@ -14,7 +14,7 @@ namespace awaken::bench {
 namespace {
 
 template <typename... Values>
-std::string formatted(const char* format, Values... values) {
+std::string figure_text(const char* format, Values... values) {
     std::array<char, 128> text{};
     std::snprintf(text.data(), text.size(), format, values...);
     return text.data();
@@ -23,12 +23,12 @@ std::string formatted(const char* format, Values... values) {
 /// Four to five digits, which is what a 1 % interval leaves meaningful.
 std::string digits(double value) {
     if (value < 100) {
-        return formatted("%.2f", value);
+        return figure_text("%.2f", value);
     }
     if (value < 10000) {
-        return formatted("%.1f", value);
+        return figure_text("%.1f", value);
     }
-    return formatted("%.0f", value);
+    return figure_text("%.0f", value);
 }
 
 std::string with_interval(const std::string& value, const std::string& low, const std::string& high) {
@@ -206,8 +206,8 @@ class Comparison {
             if (ratio.value <= 0) {
                 return kMissing;
             }
-            return with_interval(formatted("%.3f", ratio.value), formatted("%.3f", ratio.interval.low),
-                                 formatted("%.3f", ratio.interval.high));
+            return with_interval(figure_text("%.3f", ratio.value), figure_text("%.3f", ratio.interval.low),
+                                 figure_text("%.3f", ratio.interval.high));
         });
     }
 
@@ -216,7 +216,7 @@ class Comparison {
 
     [[nodiscard]] std::string overlap() const {
         return block([](const ContenderResult&, const Measurement& measurement) -> std::string {
-            return measurement.overlap ? formatted("%.1f", measurement.overlap->overlap_percent) : kMissing;
+            return measurement.overlap ? figure_text("%.1f", measurement.overlap->overlap_percent) : kMissing;
         });
     }
 
@@ -237,9 +237,9 @@ class Comparison {
             const double gigabytes = bytes / measurement.summary.median / 1e3;
             // Small messages move kilobytes a second; they too keep some digits.
             const char* const format = gigabytes < 0.1 ? "%.5f" : "%.3f";
-            std::string cell = formatted(format, gigabytes);
+            std::string cell = figure_text(format, gigabytes);
             if (factor() > 0) {
-                cell += " (" + formatted(format, gigabytes * factor()) + ")";
+                cell += " (" + figure_text(format, gigabytes * factor()) + ")";
             }
             return cell;
         });
