@@ -245,6 +245,9 @@ def test_container(tmp_path: Path, clone: Path) -> None:
         volumes.append(f"{settings['cert']}:/etc/certificates-of-host.crt:ro")
         settings["cert"] = "/etc/certificates-of-host.crt"
     (tmp_path / "pip.conf").write_text("[global]\n" + "".join(f"{k} = {v}\n" for k, v in settings.items()))
+    # A build in the user's tree, which the image's own must not meet.
+    (clone / "build" / "release").mkdir(parents=True)
+    (clone / "build" / "release" / "CMakeCache.txt").write_text("CMAKE_HOME_DIRECTORY:INTERNAL=/elsewhere\n")
     given = ["--build-arg", f"BASE={base}", *(f"--volume={volume}" for volume in volumes)]
     finished(
         *buildah, "bud", "--isolation", "chroot", *given,
@@ -256,4 +259,4 @@ def test_container(tmp_path: Path, clone: Path) -> None:
     inside = [*buildah, "run", "--isolation", "chroot", container, "--"]
     assert command[0] == "mpiexec"
     assert re.search(r"^8\s+[\d.]+", finished(*inside, *command), re.M)
-    assert "mpiexec -n N awaken exec" in finished(*inside, "awaken", "doctor", "--emulate", "cuda:2")
+    assert "mpiexec -n 2 awaken exec" in finished(*inside, "awaken", "doctor", "--emulate", "cuda:2")
