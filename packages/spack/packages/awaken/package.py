@@ -46,6 +46,8 @@ class Awaken(CMakePackage):
             self.define("AWAKEN_ABIS", abi),
             self.define("AWAKEN_BUILD_APPS", False),
             self.define("AWAKEN_BUILD_TESTS", False),
+            # CMake would take the system's, of which Spack knows nothing.
+            self.define("AWAKEN_USE_HWLOC", False),
             self.define_from_variant("AWAKEN_BUILD_EMULATOR", "emulator"),
             self.define_from_variant("AWAKEN_BUILD_BENCH", "bench"),
         ]
