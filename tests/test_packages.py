@@ -255,7 +255,7 @@ def test_container(tmp_path: Path, clone: Path) -> None:
     )  # fmt: skip
 
     container = finished(*buildah, "from", image).strip()
-    command = json.loads(finished(*buildah, "inspect", "--format", "{{json .OCIv1.Config.Cmd}}", container))
+    command = json.loads(finished(*buildah, "inspect", container))["OCIv1"]["config"]["Cmd"]
     inside = [*buildah, "run", "--isolation", "chroot", container, "--"]
     assert command[0] == "mpiexec"
     assert re.search(r"^8\s+[\d.]+", finished(*inside, *command), re.M)
