@@ -108,6 +108,8 @@ LONG_TEST_PACKAGES = (
     DebianPackage("openssh-server", "tests of launchers that use ssh"),
     DebianPackage("g++-aarch64-linux-gnu", "tests of a build for 64-bit Arm"),
     DebianPackage("qemu-user-static", "tests of a build for 64-bit Arm"),
+    DebianPackage("buildah", "a test of the container image"),
+    DebianPackage("debootstrap", "a test of the container image"),
 )
 
 
