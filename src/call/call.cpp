@@ -6,17 +6,28 @@
 
 namespace awaken::AWAKEN_ABI {
 
+namespace {
+
+/// The others would hide those that do in the report.
+bool carries_data(const Function function) noexcept {
+    const loader::FunctionTraits traits = loader::traits_of(function);
+    return !traits.is_inquiry && !traits.handles_objects;
+}
+
+}  // namespace
+
 Call::~Call() {
     Layer& owner = layer();
     --depth;
     current = _outer;
     report::last_path = _path;
-    if (_path != report::Path::native || _started_ns != 0) {
+    const bool is_counted = _path != report::Path::native || (_started_ns != 0 && carries_data(_function));
+    if (is_counted) {
         report::totals.add(_path, static_cast<std::uint64_t>(_bytes));
     }
     if (_started_ns != 0) {
         const std::uint64_t ended_ns = _ended_ns != 0 ? _ended_ns : trace::now_ns();
-        if (owner.settings.report) {
+        if (owner.settings.report && is_counted) {
             owner.ledger.add(name(), _path, static_cast<std::uint64_t>(_bytes), ended_ns - _started_ns);
         }
         tell(ended_ns);
