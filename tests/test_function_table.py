@@ -76,6 +76,20 @@ def test_what_a_name_tells_of_requests(name: str, role: str) -> None:
     assert generate_functions.request_role(name, NO_FACTS) == role
 
 
+@pytest.mark.parametrize(
+    "name", ["Comm_free", "Comm_idup_with_info", "Info_set", "Win_set_info", "File_get_info", "File_open", "Type_free"]
+)
+def test_functions_that_carry_no_data(name: str) -> None:
+    assert generate_functions.handles_objects(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["Send", "Barrier", "Comm_flush_buffer", "Comm_iflush_buffer", "File_read", "Win_fence", "Win_create_c"]
+)
+def test_functions_that_are_reported(name: str) -> None:
+    assert not generate_functions.handles_objects(name)
+
+
 def test_nonblocking_forms() -> None:
     names = {"Send", "Isend", "Isend_c", "Send_init_c", "Send_c", "Wait", "Sendrecv", "Isendrecv"}
     forms = {name: generate_functions.nonblocking_form(name, names) for name in names}
@@ -101,10 +115,11 @@ def test_the_tables_of_an_old_mpi_know_all_that_is_served(tmp_path: Path) -> Non
     assert {"Send_c", "Isend", "Allreduce_init_c", "Comm_flush_buffer", "Session_init"} <= set(names)
     assert "COMM_DUP_FN" not in names
     rows = dict(zip(names, traits, strict=True))
-    assert rows["Send"] == "AWAKEN_TRAITS(in_the_layer, none, false, Isend)"
-    assert rows["Send_c"] == "AWAKEN_TRAITS(in_the_layer, none, false, Isend_c)"
-    assert rows["Waitall"] == "AWAKEN_TRAITS(in_the_layer, takes, false, Waitall)"
-    assert rows["Comm_rank"] == "AWAKEN_TRAITS(in_the_mpi, none, true, Comm_rank)"
+    assert rows["Send"] == "AWAKEN_TRAITS(in_the_layer, none, false, false, Isend)"
+    assert rows["Send_c"] == "AWAKEN_TRAITS(in_the_layer, none, false, false, Isend_c)"
+    assert rows["Waitall"] == "AWAKEN_TRAITS(in_the_layer, takes, false, false, Waitall)"
+    assert rows["Comm_rank"] == "AWAKEN_TRAITS(in_the_mpi, none, true, true, Comm_rank)"
+    assert rows["Comm_split_type"] == "AWAKEN_TRAITS(in_the_mpi, none, false, true, Comm_split_type)"
     assert native[names.index("Send")] == "AWAKEN_NATIVE(Send)"
     assert native[names.index("Send_c")] == "AWAKEN_ABSENT(Send_c)"
 

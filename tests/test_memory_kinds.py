@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -38,7 +40,9 @@ def test_what_programs_are_told_and_assert(
 ) -> None:
     output = run(mpi_named(mpi), rank_program(mpi, "memory_kinds"), emulate)
     assert "ok asserted by dup_with_info" in output and "ok provided of a narrowed session" in output
-    assert ("ok no question: Allreduce of 1000 integers" in output) == (emulate is not None)
+    assert "ok Win_allocate_shared asserts again" in output and "ok File_set_view asserts again" in output
+    for name in ("Allreduce", "Put", "File_write_at and File_read_at"):
+        assert (f"ok no question: {name} of 1000 integers" in output) == (emulate is not None)
     assert "ok before MPI_Init: MPIX_Query_cuda_support" in output
 
 
@@ -52,6 +56,27 @@ def test_a_wrong_assertion_is_found(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     run(mpi_named(mpi), rank_program(mpi, "memory_kinds"), emulate, "--check", environment={"AWAKEN_CHECK": "1"})
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["report", "report and trace"])
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_the_report_leaves_out_what_carries_no_data(
+    mpi: str,
+    traced: bool,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+    tmp_path: Path,
+) -> None:
+    environment = {"AWAKEN_REPORT": str(tmp_path / "report.json")}
+    if traced:
+        environment["AWAKEN_TRACE"] = str(tmp_path / "trace")
+    run(mpi_named(mpi), rank_program(mpi, "memory_kinds"), "cuda:2", environment=environment)
+    rows = {(call["function"], call["path"]) for call in json.loads((tmp_path / "report.json").read_text())["calls"]}
+    assert {("MPI_Allreduce", "native"), ("MPI_Put", "native"), ("MPI_File_read_at", "native")} <= rows
+    assert ("MPI_Alloc_mem", "refused") in rows
+    silent = re.compile(r"MPI_((Comm|Group|Info|Type)_\w+|(Win|File|Session)_[gs]et_\w+|File_open|(Alloc|Free)_mem)")
+    assert not [function for function, path in rows if path == "native" and silent.fullmatch(function)]
 
 
 @pytest.mark.parametrize(

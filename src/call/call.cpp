@@ -6,17 +6,28 @@
 
 namespace awaken::AWAKEN_ABI {
 
+namespace {
+
+/// The others would hide those that do in the report.
+bool carries_data(const Function function) noexcept {
+    const loader::FunctionTraits traits = loader::traits_of(function);
+    return !traits.is_inquiry && !traits.handles_objects;
+}
+
+}  // namespace
+
 Call::~Call() {
     Layer& owner = layer();
     --depth;
     current = _outer;
     report::last_path = _path;
-    if (_path != report::Path::native || _started_ns != 0) {
+    const bool is_counted = _path != report::Path::native || (_started_ns != 0 && carries_data(_function));
+    if (is_counted) {
         report::totals.add(_path, static_cast<std::uint64_t>(_bytes));
     }
     if (_started_ns != 0) {
         const std::uint64_t ended_ns = _ended_ns != 0 ? _ended_ns : trace::now_ns();
-        if (owner.settings.report) {
+        if (owner.settings.report && is_counted) {
             owner.ledger.add(name(), _path, static_cast<std::uint64_t>(_bytes), ended_ns - _started_ns);
         }
         tell(ended_ns);
@@ -58,8 +69,8 @@ trace::Event Call::event() const noexcept {
         event.peer = _peer == MPI_ANY_SOURCE ? trace::kAnyPeer : _peer == MPI_PROC_NULL ? trace::kNullPeer : _peer;
     }
     // After a failed call, the communicator may not exist.
-    if (_target == Target::communicator && _succeeded) {
-        layer().real.Comm_size(_communicator, &event.members);
+    if (_object.type == NamedObject::Type::communicator && _succeeded) {
+        layer().real.Comm_size(_object.as<MPI_Comm>(), &event.members);
     }
     return event;
 }
@@ -68,17 +79,19 @@ int Call::fail(const int error_class, const Error& error) {
     Layer& owner = layer();
     _path = report::Path::refused;
     const int code = owner.error_code(error_class, error);
-    switch (_target) {
-        case Target::communicator:
-            owner.real.Comm_call_errhandler(_communicator, code);
+    switch (_object.type) {
+        case NamedObject::Type::communicator:
+            owner.real.Comm_call_errhandler(_object.as<MPI_Comm>(), code);
             break;
-        case Target::window:
-            owner.real.Win_call_errhandler(_window, code);
+        case NamedObject::Type::window:
+            owner.real.Win_call_errhandler(_object.as<MPI_Win>(), code);
             break;
-        case Target::file:
-            owner.real.File_call_errhandler(_file, code);
+        case NamedObject::Type::file:
+            owner.real.File_call_errhandler(_object.as<MPI_File>(), code);
             break;
-        case Target::self:
+        case NamedObject::Type::none:
+        case NamedObject::Type::session:
+        case NamedObject::Type::group:
             owner.real.Comm_call_errhandler(MPI_COMM_SELF, code);
             break;
     }

@@ -34,26 +34,21 @@ class Call {
 
     /// Sets the communicator on which this call raises its errors; MPI_COMM_SELF without it.
     void on(const MPI_Comm communicator) noexcept {
-        _communicator = communicator;
-        _target = Target::communicator;
+        _object = NamedObject::of(NamedObject::Type::communicator, communicator);
     }
     /// The same, with the rank of the other process of the message.
     void on(const MPI_Comm communicator, const int peer) noexcept {
         on(communicator);
         _peer = peer;
     }
-    /// Whether the program asserts that all its buffers on the call's communicator are host memory.
+    void on_window(const MPI_Win window) noexcept { _object = NamedObject::of(NamedObject::Type::window, window); }
+    void on_file(const MPI_File file) noexcept { _object = NamedObject::of(NamedObject::Type::file, file); }
+    void on(const NamedObject& object) noexcept { _object = object; }
+    [[nodiscard]] const NamedObject& object() const noexcept { return _object; }
+    /// Whether the program asserts that all its buffers on the call's object are host memory.
     [[nodiscard]] bool is_host_only() const {
         MemoryKinds& kinds = layer().memory_kinds;
-        return kinds.any_asserted() && _target == Target::communicator && kinds.is_host_only(_communicator);
-    }
-    void on_window(const MPI_Win window) noexcept {
-        _window = window;
-        _target = Target::window;
-    }
-    void on_file(const MPI_File file) noexcept {
-        _file = file;
-        _target = Target::file;
+        return kinds.any_asserted() && kinds.is_host_only(_object);
     }
 
     /// Records that `bytes` of the call's data took this path. The report shows the worst path of a call.
@@ -89,18 +84,12 @@ class Call {
     static inline thread_local Call* current = nullptr;
 
   private:
-    enum class Target : std::uint8_t { self, communicator, window, file };
     void tell(std::uint64_t ended_ns) noexcept;
 
     const Function _function;
     Call* _outer = nullptr;
-    Target _target = Target::self;
     report::Path _path = report::Path::native;
-    union {
-        MPI_Comm _communicator;
-        MPI_Win _window;
-        MPI_File _file;
-    };
+    NamedObject _object;
     std::int64_t _bytes = 0;
     std::uint64_t _started_ns = 0;  ///< 0: not timed
     std::uint64_t _ended_ns = 0;    ///< 0: the call ends in the destructor
@@ -189,12 +178,11 @@ template <Function function>
 }
 
 /// One line of a family's table.
-#define AWAKEN_SERVE(function, operation)                                   \
-    loader::Service {                                                       \
-        Function::function, Entry<Function::function, operation>::address() \
+#define AWAKEN_SERVE(function, ...)                                           \
+    loader::Service {                                                         \
+        Function::function, Entry<Function::function, __VA_ARGS__>::address() \
     }
 /// The same for a function that has a large-count form (MPI-4.0, 2.5.8); the layer serves both alike.
-#define AWAKEN_SERVE_COUNTS(function, operation) \
-    AWAKEN_SERVE(function, operation), AWAKEN_SERVE(function##_c, operation)
+#define AWAKEN_SERVE_COUNTS(function, ...) AWAKEN_SERVE(function, __VA_ARGS__), AWAKEN_SERVE(function##_c, __VA_ARGS__)
 
 }  // namespace awaken::AWAKEN_ABI

@@ -95,11 +95,15 @@ void MemoryKinds::request(const NamedObject& session, const std::string& kinds) 
 
 void MemoryKinds::inherit(const NamedObject& origin, const NamedObject& made) {
     const std::scoped_lock lock(_mutex);
-    const auto known = _known.find(origin);
-    if (known != _known.end() && known->second.requested != nullptr) {
-        const std::shared_ptr<const std::string> requested = known->second.requested;
-        _known[made].requested = requested;
+    if (std::shared_ptr<const std::string> requested = known_of(origin).requested) {
+        _known[made].requested = std::move(requested);
     }
+}
+
+const MemoryKinds::Known& MemoryKinds::known_of(const NamedObject& object) const {
+    static const Known nothing;
+    const auto known = _known.find(object);
+    return known != _known.end() ? known->second : nothing;
 }
 
 std::string MemoryKinds::provided_to(const Known& known, const std::vector<gpu::Vendor>& vendors) const {
@@ -108,15 +112,14 @@ std::string MemoryKinds::provided_to(const Known& known, const std::vector<gpu::
     return gpu::provided_kinds(vendors, requested != nullptr ? std::optional(*requested) : std::nullopt);
 }
 
-void MemoryKinds::take_hints(const NamedObject& communicator, const MPI_Info info) {
+void MemoryKinds::take_hints(const NamedObject& object, const MPI_Info info) {
     std::optional<std::string> asserted = info_value(info, kAssertedKinds);
     if (!asserted) {
         return;
     }
     const std::vector<gpu::Vendor> vendors = served_vendors();
     const std::scoped_lock lock(_mutex);
-    const auto present = _known.find(communicator);
-    Known known = present != _known.end() ? present->second : Known{};
+    Known known = known_of(object);
     if (!gpu::are_provided(*asserted, provided_to(known, vendors))) {
         return;
     }
@@ -126,7 +129,7 @@ void MemoryKinds::take_hints(const NamedObject& communicator, const MPI_Info inf
         known.names_mpi = known.names_mpi || named.kind == "mpi";
     }
     known.asserted = std::move(asserted);
-    _known[communicator] = std::move(known);
+    _known[object] = std::move(known);
     changed();
     _any_asserted.store(true, std::memory_order_relaxed);
 }
@@ -140,41 +143,37 @@ void MemoryKinds::forget(const NamedObject& object) {
 
 void MemoryKinds::answer(const NamedObject& object, const MPI_Info info) {
     const std::vector<gpu::Vendor> vendors = served_vendors();
+    Known known;
     std::string provided;
-    std::optional<std::string> asserted;
     {
         const std::scoped_lock lock(_mutex);
-        const auto known = _known.find(object);
-        provided = provided_to(known != _known.end() ? known->second : Known{}, vendors);
-        if (known != _known.end()) {
-            asserted = known->second.asserted;
-        }
+        known = known_of(object);
+        provided = provided_to(known, vendors);
     }
     const Native& native = _layer.real;
     if (knows_kinds()) {
         provided = gpu::joined_kinds(provided, info_value(info, kProvidedKinds).value_or(""));
     }
     native.Info_set(info, kProvidedKinds, provided.c_str());
-    if (asserted && !asserted->empty()) {
-        native.Info_set(info, kAssertedKinds, asserted->c_str());
+    if (known.asserted && !known.asserted->empty()) {
+        native.Info_set(info, kAssertedKinds, known.asserted->c_str());
     }
 }
 
-bool MemoryKinds::is_host_only(const MPI_Comm communicator) {
-    // Most calls use the communicator of the previous call.
+bool MemoryKinds::is_host_only(const NamedObject& object) {
+    // Most calls use the object of the previous call.
     struct Last {
-        MPI_Comm communicator;
+        NamedObject object;
         std::uint64_t generation = 0;
         bool host_only = false;
     };
     static thread_local Last last{};
     const std::uint64_t generation = _generation.load(std::memory_order_acquire);
-    if (last.generation != generation || last.communicator != communicator) {
+    if (last.generation != generation || last.object != object) {
         const std::scoped_lock lock(_mutex);
-        const auto known = _known.find(NamedObject::of(NamedObject::Type::communicator, communicator));
-        const bool host_only = known != _known.end() && known->second.asserted && known->second.host_only &&
-                               !(known->second.names_mpi && _gave_device_memory.load(std::memory_order_relaxed));
-        last = {communicator, generation, host_only};
+        const Known& known = known_of(object);
+        last = {object, generation,
+                known.host_only && !(known.names_mpi && _gave_device_memory.load(std::memory_order_relaxed))};
     }
     return last.host_only;
 }

@@ -2,7 +2,7 @@
 //
 // MPI has no place for this where it is older than MPI-4.1, and a newer one knows nothing of this layer. So the layer
 // keeps requests and assertions by handle. An entry lives until its object is freed, a call that passes through here.
-// A request is inherited: by the groups and communicators that come from a session. An assertion is not.
+// A request is inherited: by all that comes from a session. An assertion is not.
 #pragma once
 
 #include <atomic>
@@ -50,9 +50,9 @@ class InfoForMpi {
 
 /// An object of the program's, by its handle. Handles of different types may have the same value.
 struct NamedObject {
-    enum class Type : std::uint8_t { session, group, communicator, other };
-    Type type;
-    std::uint64_t handle;
+    enum class Type : std::uint8_t { none, session, group, communicator, window, file };
+    Type type = Type::none;
+    std::uint64_t handle = 0;
     auto operator<=>(const NamedObject&) const = default;
 
     template <class Handle>
@@ -61,6 +61,12 @@ struct NamedObject {
         NamedObject object{type, 0};
         std::memcpy(&object.handle, &handle, sizeof handle);
         return object;
+    }
+    template <class Handle>
+    [[nodiscard]] Handle as() const noexcept {
+        Handle taken;
+        std::memcpy(static_cast<void*>(&taken), &handle, sizeof taken);
+        return taken;
     }
 };
 
@@ -79,17 +85,18 @@ class MemoryKinds {
     void request(const NamedObject& session, const std::string& kinds);
     /// `made` comes from `origin`, whose request it has too.
     void inherit(const NamedObject& origin, const NamedObject& made);
-    /// The program gives these hints to a communicator. Ignores an assertion of kinds that are not provided.
-    void take_hints(const NamedObject& communicator, MPI_Info info);
+    /// The program gives these hints to the object. Ignores an assertion of kinds that are not provided.
+    void take_hints(const NamedObject& object, MPI_Info info);
     /// Called before the object is freed: its handle may be another object's right after that.
     void forget(const NamedObject& object);
     /// Puts into `info` what the program is told about the object.
     void answer(const NamedObject& object, MPI_Info info);
 
-    /// Whether the program asserts anything about a communicator. A load, for calls that are made often.
+    /// Whether the program asserts anything about any object. A load, for calls that are made often.
     [[nodiscard]] bool any_asserted() const noexcept { return _any_asserted.load(std::memory_order_relaxed); }
-    /// Whether all buffers that this process passes on the communicator are host memory, as the program asserts.
-    [[nodiscard]] bool is_host_only(MPI_Comm communicator);
+    /// Whether all buffers that this process passes on the communicator, window or file are host memory, as the program
+    /// asserts.
+    [[nodiscard]] bool is_host_only(const NamedObject& object);
 
     /// The GPU runtime for memory of these kinds. A program may ask for its first GPU memory here: then this
     /// initialises the runtime that the machine has.
@@ -114,7 +121,9 @@ class MemoryKinds {
         int device;
     };
 
-    /// Called with the lock held. `vendors`: from before, since looking for a GPU takes other locks.
+    /// These are called with the lock held. Empty for an object of which nothing is kept.
+    [[nodiscard]] const Known& known_of(const NamedObject& object) const;
+    /// `vendors`: from before, since looking for a GPU takes other locks.
     [[nodiscard]] std::string provided_to(const Known& known, const std::vector<gpu::Vendor>& vendors) const;
     void changed() noexcept { _generation.fetch_add(1, std::memory_order_acq_rel); }
 

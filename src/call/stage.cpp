@@ -134,10 +134,15 @@ void Stage::check_assertion(const void* const address, const Located& located) c
     if (!located.served) {
         return;
     }
+    const NamedObject::Type type = _call->object().type;
+    const char* const object = type == NamedObject::Type::window ? "window"
+                               : type == NamedObject::Type::file ? "file"
+                                                                 : "communicator";
     char text[256];
-    snprintf(text, sizeof text, "%s: the buffer at %p is %s memory, but the communicator's %s allows host memory only",
-             _function, address, gpu::to_string(located.info.kind), kAssertedKinds);
-    throw ClassedError(MPI_ERR_BUFFER, text, "name the buffer's kind in the assertion, or use another communicator");
+    snprintf(text, sizeof text, "%s: the buffer at %p is %s memory, but the %s's %s allows host memory only", _function,
+             address, gpu::to_string(located.info.kind), object, kAssertedKinds);
+    throw ClassedError(MPI_ERR_BUFFER, text,
+                       std::string("name the buffer's kind in the assertion, or use another ") + object);
 }
 
 bool Stage::reaches_next(const void* const first, const std::int64_t bytes, const gpu::PointerInfo& info) const {

@@ -5,6 +5,7 @@
 // read past the end of the file delivers fewer than the program asked for.
 
 #include "call/call.h"
+#include "call/object_life.h"
 #include "call/requests.h"
 #include "call/services.h"
 #include "call/stage.h"
@@ -218,7 +219,7 @@ Services file_services() {
         AWAKEN_SERVE(File_write_at_all_end, End),
         AWAKEN_SERVE_COUNTS(File_write_ordered_begin, BeginWriteOrdered),
         AWAKEN_SERVE(File_write_ordered_end, End),
-        AWAKEN_SERVE(File_close, Close),
+        AWAKEN_SERVE(File_close, FreeObject<Close, NamedObject::Type::file>),
     };
 }
 

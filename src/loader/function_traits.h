@@ -27,7 +27,8 @@ enum class RequestRole : std::uint8_t {
 struct FunctionTraits {
     Waits waits = Waits::in_the_mpi;
     RequestRole requests = RequestRole::none;
-    bool is_inquiry = false;  ///< it only looks something up
+    bool is_inquiry = false;       ///< it only looks something up
+    bool handles_objects = false;  ///< it makes, asks, changes or frees objects or memory, and carries no data
     /// MPI_Isend for MPI_Send and MPI_Send_init, MPI_Isend_c for MPI_Send_c. The function itself if there is no such
     /// form.
     Function nonblocking{};
@@ -36,8 +37,8 @@ struct FunctionTraits {
 namespace detail {
 
 inline constexpr std::array<FunctionTraits, kFunctions> kFunctionTraits{{
-#define AWAKEN_TRAITS(waits, requests, is_inquiry, nonblocking) \
-    {Waits::waits, RequestRole::requests, is_inquiry, Function::nonblocking},
+#define AWAKEN_TRAITS(waits, requests, is_inquiry, handles_objects, nonblocking) \
+    {Waits::waits, RequestRole::requests, is_inquiry, handles_objects, Function::nonblocking},
 #include "function_traits.inc"
 #undef AWAKEN_TRAITS
 }};

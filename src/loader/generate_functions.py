@@ -11,7 +11,8 @@ Writes into OUTPUT_DIRECTORY:
   functions.inc        AWAKEN_FUNCTION(index, Send) for every function of any of the ABIs, numbered from 0
   native_<ABI>.inc     AWAKEN_NATIVE(Send) for each function that this ABI's header declares and that we may call,
                        AWAKEN_ABSENT(...) for the others
-  function_traits.inc  AWAKEN_TRAITS(waits, requests, is_inquiry, nonblocking) for every function, in their order
+  function_traits.inc  AWAKEN_TRAITS(waits, requests, is_inquiry, handles_objects, nonblocking) for every function,
+                       in their order
   waiting.inc          AWAKEN_WAITS(Comm_dup) for each function that waits in the MPI and is intercepted for that alone
 
 Only names are read: the types come from the headers themselves, through decltype, where the tables are used. Files are
@@ -43,6 +44,11 @@ NEWEST = "Request_get_status_any"
 STARTS = re.compile(r"Grequest_start|Rput|Rget|Raccumulate|Rget_accumulate|Comm_idup\w*|File_i\w+|\w+_iflush\w*")
 # Functions that begin with I, and start nothing.
 STARTS_NOTHING = re.compile(r"Info_\w+|Init\w*|Intercomm_\w+|Is_\w+|Iprobe|Improbe")
+# Functions that make, ask, change or free objects and memory, and carry no data.
+HANDLES_OBJECTS = re.compile(
+    r"(Comm|Intercomm|Dist_graph|Cart|Graph|Group|Info|Type|Op|Errhandler)_(?!i?flush_)\w+"
+    r"|(Win|File|Session)_[gs]et_\w+|File_(open|close)|(Alloc|Free)_mem"
+)
 
 
 class TableError(Exception):
@@ -83,6 +89,10 @@ def request_role(name: str, facts: dict[str, set[str]]) -> str:
     return "starts" if starts else "none"
 
 
+def handles_objects(name: str) -> bool:
+    return HANDLES_OBJECTS.fullmatch(small_count(name)) is not None
+
+
 def nonblocking_form(name: str, names: set[str]) -> str:
     """Isend for Send and Send_init, Isend_c for Send_c; the name itself where there is none."""
     plain = small_count(name).removesuffix("_init")
@@ -97,8 +107,9 @@ def traits(names: list[str], facts: dict[str, set[str]]) -> str:
         plain = small_count(name)
         waits = next((WAITS[word] for word in WAITS if plain in facts[word]), "in_the_mpi")
         inquiry = "true" if plain in facts["inquiry"] else "false"
+        objects = "true" if handles_objects(name) else "false"
         role, form = request_role(name, facts), nonblocking_form(name, known)
-        lines.append(f"AWAKEN_TRAITS({waits}, {role}, {inquiry}, {form})\n")
+        lines.append(f"AWAKEN_TRAITS({waits}, {role}, {inquiry}, {objects}, {form})\n")
     return "".join(lines)
 
 

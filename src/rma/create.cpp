@@ -8,6 +8,7 @@
 #include <cstring>
 #include <span>
 
+#include "call/object_life.h"
 #include "call/progress.h"
 #include "gpu/memory_kinds.h"
 #include "rma/window.h"
@@ -770,19 +771,19 @@ struct GetAttribute {
 
 Services window_agreement_services() {
     return {
-        AWAKEN_SERVE_COUNTS(Win_create, CreateWindow),
-        AWAKEN_SERVE_COUNTS(Win_allocate, AllocateWindow),
-        AWAKEN_SERVE_COUNTS(Win_allocate_shared, AllocateSharedWindow),
+        AWAKEN_SERVE_COUNTS(Win_create, MakeWindow<CreateWindow, 3>),
+        AWAKEN_SERVE_COUNTS(Win_allocate, MakeWindow<AllocateWindow, 2>),
+        AWAKEN_SERVE_COUNTS(Win_allocate_shared, MakeWindow<AllocateSharedWindow, 2>),
     };
 }
 
 Services window_services() {
     return {
         AWAKEN_SERVE_COUNTS(Win_shared_query, QueryShared),
-        AWAKEN_SERVE(Win_create_dynamic, CreateDynamicWindow),
+        AWAKEN_SERVE(Win_create_dynamic, MakeWindow<CreateDynamicWindow, 0, 2>),
         AWAKEN_SERVE(Win_attach, Attach),
         AWAKEN_SERVE(Win_detach, Detach),
-        AWAKEN_SERVE(Win_free, FreeWindow),
+        AWAKEN_SERVE(Win_free, FreeObject<FreeWindow, NamedObject::Type::window>),
         AWAKEN_SERVE(Win_get_attr, GetAttribute),
     };
 }

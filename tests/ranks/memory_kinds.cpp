@@ -55,6 +55,29 @@ std::string told(MPI_Comm comm, const char* key = kProvided) {
     return take_value(info, key);
 }
 
+std::string told_by_window(MPI_Win window, const char* key = kProvided) {
+    MPI_Info info;
+    MPI_Win_get_info(window, &info);
+    return take_value(info, key);
+}
+std::string told_by_file(MPI_File file, const char* key = kProvided) {
+    MPI_Info info;
+    MPI_File_get_info(file, &info);
+    return take_value(info, key);
+}
+
+/// A file of this process alone, as `comm` is, which is gone once it is closed.
+MPI_File open_file(MPI_Info info, MPI_Comm comm = MPI_COMM_SELF) {
+    const char* const folder = std::getenv("TMPDIR");
+    static int number = 0;
+    const std::string path = format("%s/kinds.%d.%d", folder != nullptr ? folder : "/tmp", getpid(), number++);
+    MPI_File file;
+    const int mode = MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE;
+    const int code = MPI_File_open(comm, path.c_str(), mode, info, &file);
+    expect("a file", code == MPI_SUCCESS, path + ": " + error_text(code));
+    return file;
+}
+
 class Hint {
   public:
     Hint(const char* key, const std::string& value) {
@@ -162,18 +185,11 @@ void provided() {
     }
     int word = 0;
     MPI_Win window;
-    MPI_Info info;
     MPI_Win_create(&word, sizeof word, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-    MPI_Win_get_info(window, &info);
-    expect_text("provided by a window", take_value(info, kProvided), expected);
+    expect_text("provided by a window", told_by_window(window), expected);
     MPI_Win_free(&window);
-    const char* const folder = std::getenv("TMPDIR");
-    const std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/kinds." + std::to_string(getpid());
-    MPI_File file;
-    MPI_File_open(MPI_COMM_SELF, path.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE,
-                  MPI_INFO_NULL, &file);
-    MPI_File_get_info(file, &info);
-    expect_text("provided by a file", take_value(info, kProvided), expected);
+    MPI_File file = open_file(MPI_INFO_NULL);
+    expect_text("provided by a file", told_by_file(file), expected);
     MPI_File_close(&file);
 }
 
@@ -193,7 +209,7 @@ void sessions() {
         MPI_Session_get_info(session, &info);
         expect_text("provided" + of, take_value(info, kProvided), list);
         MPI_Group group, part;
-        MPI_Comm comm, dup, half, host;
+        MPI_Comm comm, dup, half, host, alone;
         MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
         const int members[] = {0, 1};
         MPI_Group_incl(group, 2, members, &part);
@@ -206,6 +222,7 @@ void sessions() {
         expect_text("provided by a communicator" + of, told(comm), list);
         MPI_Comm_dup(comm, &dup);
         MPI_Comm_split(dup, 0, world_rank, &half);
+        MPI_Comm_split(dup, world_rank, 0, &alone);
         expect_text("provided by a dup" + of, told(dup), list);
         expect_text("provided by a split of a dup" + of, told(half), list);
         expect_text("asserted by create_from_group" + of, told(host, kAsserted), "system");
@@ -215,7 +232,14 @@ void sessions() {
             expect_text("asserted of what was not asked for" + of, told(comm, kAsserted),
                         list == narrow ? "(none)" : vendor + ":host");
         }
-        for (MPI_Comm* const each : {&comm, &dup, &half, &host}) {
+        MPI_Win window;
+        MPI_Win_create_dynamic(MPI_INFO_NULL, comm, &window);
+        MPI_File file = open_file(MPI_INFO_NULL, alone);
+        expect_text("provided by a window" + of, told_by_window(window), list);
+        expect_text("provided by a file" + of, told_by_file(file), list);
+        MPI_File_close(&file);
+        MPI_Win_free(&window);
+        for (MPI_Comm* const each : {&comm, &dup, &half, &host, &alone}) {
             MPI_Comm_free(each);
         }
     }
@@ -269,6 +293,78 @@ void asserted() {
     expect_text("asserted by idup_with_info", told(dup, kAsserted), "system");
     MPI_Comm_free(&dup);
 #endif
+}
+
+/// What an object asserts when hints are given to it, as `told` answers. It asserted "system" before.
+void changed_hints(const std::string& object, const std::function<std::string()>& told_now,
+                   const std::function<void(MPI_Info)>& set) {
+    const std::string other_vendor = vendor == "cuda" ? "rocm:device" : "cuda:texture";
+    expect_text("asserted by " + object, told_now(), "system");
+    for (const std::string& ignored : {std::string("acme"), std::string("system:page"), other_vendor}) {
+        set(Hint(kAsserted, ignored));
+        expect_text(object + " ignores " + ignored, told_now(), "system");
+    }
+    set(Hint("another_hint", "true"));
+    expect_text("other hints change nothing for " + object, told_now(), "system");
+    const std::string more = vendor.empty() ? "mpi" : "mpi," + vendor + ":device";
+    set(Hint(kAsserted, more));
+    expect_text(object + " asserts again", told_now(), more);
+}
+
+void asserted_by_windows() {
+    int word = 0;
+    void* memory = nullptr;
+    const Hint system(kAsserted, "system"), unknown(kAsserted, "acme");
+    const MPI_Comm comm = MPI_COMM_WORLD;
+    using Make = std::function<void(MPI_Info, MPI_Win*)>;
+    const std::vector<std::pair<std::string, Make>> ways = {
+        {"Win_create", [&](MPI_Info info, MPI_Win* made) { MPI_Win_create(&word, sizeof word, 1, info, comm, made); }},
+        {"Win_allocate",
+         [&](MPI_Info info, MPI_Win* made) { MPI_Win_allocate(64, 1, info, comm, static_cast<void*>(&memory), made); }},
+        {"Win_allocate_shared",
+         [&](MPI_Info info, MPI_Win* made) {
+             MPI_Win_allocate_shared(64, 1, info, comm, static_cast<void*>(&memory), made);
+         }},
+        {"Win_create_dynamic", [&](MPI_Info info, MPI_Win* made) { MPI_Win_create_dynamic(info, comm, made); }},
+    };
+    for (const auto& [name, make] : ways) {
+        MPI_Win window;
+        make(system, &window);
+        expect_text("provided beside it by " + name, told_by_window(window), expected);
+        changed_hints(
+            name, [&] { return told_by_window(window, kAsserted); },
+            [&](MPI_Info info) { MPI_Win_set_info(window, info); });
+        MPI_Win_free(&window);
+        // Handles of freed windows come back.
+        for (MPI_Info info : {MPI_INFO_NULL, static_cast<MPI_Info>(unknown)}) {
+            make(info, &window);
+            expect_text("nothing is asserted by a new window of " + name, told_by_window(window, kAsserted), "(none)");
+            MPI_Win_free(&window);
+        }
+    }
+}
+
+void asserted_by_files() {
+    const Hint system(kAsserted, "system");
+    const auto set_view = [](MPI_File file, MPI_Info info) {
+        MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "native", info);
+    };
+    MPI_File file = open_file(system);
+    const auto told_now = [&] { return told_by_file(file, kAsserted); };
+    expect_text("provided beside it by a file", told_by_file(file), expected);
+    changed_hints("File_open", told_now, [&](MPI_Info info) { MPI_File_set_info(file, info); });
+    MPI_File_close(&file);
+    file = open_file(Hint(kAsserted, "acme"));
+    expect_text("nothing is asserted by a new file", told_now(), "(none)");
+    set_view(file, system);
+    changed_hints("File_set_view", told_now, [&](MPI_Info info) { set_view(file, info); });
+    const std::string before = told_now();
+    set_view(file, MPI_INFO_NULL);
+    expect_text("a view without hints changes nothing", told_now(), before);
+    MPI_File_close(&file);
+    file = open_file(MPI_INFO_NULL);
+    expect_text("nothing is asserted by another new file", told_now(), "(none)");
+    MPI_File_close(&file);
 }
 
 std::uint64_t pointer_queries() {
@@ -406,36 +502,188 @@ std::vector<std::pair<std::string, Traffic>> families() {
     };
 }
 
-/// The driver is not asked about buffers of a communicator whose buffers are host memory, and is about others.
-void nothing_is_asked(Gpu& gpu) {
-    // The layer uses the GPU before anything is counted.
-    Buffer device(gpu, Kind::device, 4096);
-    MPI_Allreduce(MPI_IN_PLACE, device.data(), 1024, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    MPI_Comm comm = dup_with("system,mpi," + vendor + ":host");
-    MPI_Comm plain, mixed = dup_with("system," + vendor + ":device");
-    MPI_Comm_dup(comm, &plain);
-    const Mapped memory;
-    for (const auto& [name, traffic] : families()) {
+using WindowTraffic = std::function<void(MPI_Win, const Mapped&, int count)>;
+
+/// One-sided functions, within an MPI_Win_lock_all.
+std::vector<std::pair<std::string, WindowTraffic>> window_families() {
+    const auto peer = [] { return 1 - world_rank; };
+    const auto wait = [](MPI_Request& request) { MPI_Wait(&request, MPI_STATUS_IGNORE); };
+    return {
+        {"Put", [=](MPI_Win window, const Mapped& memory,
+                    int count) { MPI_Put(memory.at(0), count, MPI_INT, peer(), 0, count, MPI_INT, window); }},
+        {"Get", [=](MPI_Win window, const Mapped& memory,
+                    int count) { MPI_Get(memory.at(1), count, MPI_INT, peer(), 0, count, MPI_INT, window); }},
+        {"Accumulate",
+         [=](MPI_Win window, const Mapped& memory, int count) {
+             MPI_Accumulate(memory.at(0), count, MPI_INT, peer(), 0, count, MPI_INT, MPI_SUM, window);
+         }},
+        {"Get_accumulate",
+         [=](MPI_Win window, const Mapped& memory, int count) {
+             MPI_Get_accumulate(memory.at(0), count, MPI_INT, memory.at(1), count, MPI_INT, peer(), 0, count, MPI_INT,
+                                MPI_SUM, window);
+         }},
+        {"Fetch_and_op",
+         [=](MPI_Win window, const Mapped& memory, int) {
+             MPI_Fetch_and_op(memory.at(0), memory.at(1), MPI_INT, peer(), 0, MPI_SUM, window);
+         }},
+        {"Compare_and_swap",
+         [=](MPI_Win window, const Mapped& memory, int) {
+             MPI_Compare_and_swap(memory.at(0), memory.at(0), memory.at(1), MPI_INT, peer(), 0, window);
+         }},
+        {"Rput",
+         [=](MPI_Win window, const Mapped& memory, int count) {
+             MPI_Request request;
+             MPI_Rput(memory.at(0), count, MPI_INT, peer(), 0, count, MPI_INT, window, &request);
+             wait(request);
+         }},
+        {"Rget",
+         [=](MPI_Win window, const Mapped& memory, int count) {
+             MPI_Request request;
+             MPI_Rget(memory.at(1), count, MPI_INT, peer(), 0, count, MPI_INT, window, &request);
+             wait(request);
+         }},
+    };
+}
+
+using FileTraffic = std::function<void(MPI_File, const Mapped&, int count)>;
+
+std::vector<std::pair<std::string, FileTraffic>> file_families() {
+    const auto wait = [](MPI_Request& request) { MPI_Wait(&request, MPI_STATUS_IGNORE); };
+    return {
+        {"File_write_at and File_read_at",
+         [](MPI_File file, const Mapped& memory, int count) {
+             MPI_File_write_at(file, 0, memory.at(0), count, MPI_INT, MPI_STATUS_IGNORE);
+             MPI_File_read_at(file, 0, memory.at(1), count, MPI_INT, MPI_STATUS_IGNORE);
+         }},
+        {"File_iwrite and File_iread_at",
+         [wait](MPI_File file, const Mapped& memory, int count) {
+             MPI_Request request;
+             MPI_File_iwrite(file, memory.at(0), count, MPI_INT, &request);
+             wait(request);
+             MPI_File_iread_at(file, 0, memory.at(1), count, MPI_INT, &request);
+             wait(request);
+         }},
+        {"File_write_all and split File_read_at_all",
+         [](MPI_File file, const Mapped& memory, int count) {
+             MPI_File_write_all(file, memory.at(0), count, MPI_INT, MPI_STATUS_IGNORE);
+             MPI_File_read_at_all_begin(file, 0, memory.at(1), count, MPI_INT);
+             MPI_File_read_at_all_end(file, memory.at(1), MPI_STATUS_IGNORE);
+         }},
+    };
+}
+
+/// The least number of questions to the driver. The layer asks about memory of its own, too, when it begins to use
+/// something: not every time.
+template <class Traffic>
+std::uint64_t queries_of(const Traffic& traffic) {
+    std::uint64_t least = ~std::uint64_t{0};
+    for (int round = 0; round < 3; ++round) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        const std::uint64_t before = pointer_queries();
+        traffic();
+        least = std::min(least, pointer_queries() - before);
+    }
+    return least;
+}
+
+/// Objects of one type: all buffers are host memory, nothing is asserted, device memory is named.
+template <class Object>
+struct Three {
+    Object asserting, plain, mixed;
+};
+
+template <class Object, class Families>
+void compare(const Three<Object>& objects, const Families& families, const Mapped& memory) {
+    for (const auto& [name, traffic] : families) {
         for (const int count : {8, 1000, 400'000}) {
             const std::string what = format("%s of %d integers", name.c_str(), count);
-            // The layer asks about memory of its own, too, when it begins to use something: not every time.
-            const auto queries_on = [&](MPI_Comm on) {
-                std::uint64_t least = ~std::uint64_t{0};
-                for (int round = 0; round < 3; ++round) {
-                    MPI_Barrier(MPI_COMM_WORLD);
-                    const std::uint64_t before = pointer_queries();
-                    traffic(on, memory, count);
-                    least = std::min(least, pointer_queries() - before);
-                }
-                return least;
+            const auto queries_on = [&, &run = traffic](Object on) {
+                return queries_of([&] { run(on, memory, count); });
             };
-            const std::uint64_t asserting = queries_on(comm), other = queries_on(plain), device_too = queries_on(mixed);
+            const std::uint64_t asserting = queries_on(objects.asserting), other = queries_on(objects.plain),
+                                device_too = queries_on(objects.mixed);
             const bool has_buffer = name != "Reduce" || world_rank == 0;
             expect("no question: " + what, asserting == 0, format("the driver was asked %d times", int(asserting)));
             expect("a question without an assertion: " + what, other > 0 || !has_buffer, "the driver was not asked");
             expect("a question with device memory: " + what, device_too > 0 || !has_buffer, "the driver was not asked");
         }
     }
+}
+
+void nothing_is_asked_for_windows(const std::string& host, const std::string& device, const Mapped& memory) {
+    const auto make = [&](MPI_Info info) {
+        MPI_Win window;
+        MPI_Win_create(memory.at(3), Mapped::kBlock * sizeof(int), sizeof(int), info, MPI_COMM_WORLD, &window);
+        MPI_Win_lock_all(0, window);
+        return window;
+    };
+    Three<MPI_Win> windows{make(Hint(kAsserted, host)), make(MPI_INFO_NULL), make(Hint(kAsserted, device))};
+    compare(windows, window_families(), memory);
+    // Assertions may come and go.
+    const auto put = [&](MPI_Win window) {
+        return queries_of([&] { MPI_Put(memory.at(0), 8, MPI_INT, 1 - world_rank, 0, 8, MPI_INT, window); });
+    };
+    MPI_Win_set_info(windows.plain, Hint(kAsserted, host));
+    MPI_Win_set_info(windows.asserting, Hint(kAsserted, device));
+    const std::uint64_t asserting = put(windows.plain), device_too = put(windows.asserting);
+    expect("no question after Win_set_info", asserting == 0, format("the driver was asked %d times", int(asserting)));
+    expect("a question after Win_set_info", device_too > 0, "the driver was not asked");
+    for (MPI_Win* const each : {&windows.asserting, &windows.plain, &windows.mixed}) {
+        MPI_Win_unlock_all(*each);
+        MPI_Win_free(each);
+    }
+}
+
+/// A window over device memory, whose origins are host memory.
+void host_origins_of_device_memory(Gpu& gpu, const std::string& host, const Mapped& memory) {
+    constexpr int kCount = 1000;
+    Buffer device(gpu, Kind::device, kCount * sizeof(int));
+    std::vector<int> values(kCount, 0);
+    device.write(values.data(), kCount * sizeof(int));
+    MPI_Win window;
+    MPI_Win_create(device.data(), kCount * sizeof(int), sizeof(int), Hint(kAsserted, host), MPI_COMM_WORLD, &window);
+    const int peer = 1 - world_rank;
+    std::fill_n(memory.at(0), kCount, 5 + world_rank);
+    MPI_Win_fence(0, window);
+    MPI_Put(memory.at(0), kCount, MPI_INT, peer, 0, kCount, MPI_INT, window);
+    MPI_Win_fence(0, window);
+    MPI_Accumulate(memory.at(0), kCount, MPI_INT, peer, 0, kCount, MPI_INT, MPI_SUM, window);
+    MPI_Win_fence(0, window);
+    MPI_Get(memory.at(1), kCount, MPI_INT, peer, 0, kCount, MPI_INT, window);
+    MPI_Win_fence(0, window);
+    const int* const got = memory.at(1);
+    expect("host origins of device memory", std::count(got, got + kCount, 2 * (5 + world_rank)) == kCount,
+           format("%d and %d instead of %d", got[0], got[kCount - 1], 2 * (5 + world_rank)));
+    MPI_Win_free(&window);
+}
+
+void nothing_is_asked_for_files(const std::string& host, const std::string& device, const Mapped& memory) {
+    Three<MPI_File> files{open_file(Hint(kAsserted, host)), open_file(MPI_INFO_NULL),
+                          open_file(Hint(kAsserted, device))};
+    compare(files, file_families(), memory);
+    MPI_File_set_view(files.plain, 0, MPI_INT, MPI_INT, "native", Hint(kAsserted, host));
+    const std::uint64_t asserting =
+        queries_of([&] { MPI_File_read_at(files.plain, 0, memory.at(1), 8, MPI_INT, MPI_STATUS_IGNORE); });
+    expect("no question after File_set_view", asserting == 0, format("the driver was asked %d times", int(asserting)));
+    for (MPI_File* const each : {&files.asserting, &files.plain, &files.mixed}) {
+        MPI_File_close(each);
+    }
+}
+
+/// The driver is not asked about buffers of a communicator whose buffers are host memory, and is about others.
+void nothing_is_asked(Gpu& gpu) {
+    // The layer uses the GPU before anything is counted.
+    Buffer device(gpu, Kind::device, 4096);
+    MPI_Allreduce(MPI_IN_PLACE, device.data(), 1024, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    const std::string host = "system,mpi," + vendor + ":host", device_kinds = "system," + vendor + ":device";
+    MPI_Comm comm = dup_with(host);
+    MPI_Comm plain, mixed = dup_with(device_kinds);
+    MPI_Comm_dup(comm, &plain);
+    const Mapped memory;
+    compare(Three<MPI_Comm>{comm, plain, mixed}, families(), memory);
+    nothing_is_asked_for_windows(host, device_kinds, memory);
+    nothing_is_asked_for_files(host, device_kinds, memory);
+    host_origins_of_device_memory(gpu, host, memory);
     int sum = 0;
     const int own = world_rank + 1;
     std::memcpy(memory.at(0), &own, sizeof own);
@@ -535,6 +783,24 @@ void check_assertion(Gpu& gpu) {
            error_class(code) == MPI_ERR_BUFFER && error_text(code).find(kAsserted) != std::string::npos,
            error_text(code));
     MPI_Comm_free(&comm);
+    const auto refused = [&](const std::string& object, const int error) {
+        expect("device memory that a " + object + " asserts away",
+               error_class(error) == MPI_ERR_BUFFER &&
+                   error_text(error).find(object + "'s " + kAsserted) != std::string::npos,
+               error_text(error));
+    };
+    int word = 0;
+    MPI_Win window;
+    MPI_Win_create(&word, sizeof word, 1, Hint(kAsserted, "system"), MPI_COMM_SELF, &window);
+    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
+    MPI_Win_fence(0, window);
+    refused("window", MPI_Put(device.data(), 1, MPI_INT, 0, 0, 1, MPI_INT, window));
+    MPI_Win_fence(0, window);
+    MPI_Win_free(&window);
+    MPI_File file = open_file(Hint(kAsserted, "system"));
+    MPI_File_set_errhandler(file, MPI_ERRORS_RETURN);
+    refused("file", MPI_File_write_at(file, 0, device.data(), 100, MPI_INT, MPI_STATUS_IGNORE));
+    MPI_File_close(&file);
 }
 
 }  // namespace
@@ -576,6 +842,8 @@ int main(int argc, char** argv) {
                 sessions();
 #endif
                 asserted();
+                asserted_by_windows();
+                asserted_by_files();
             }
             if (kinds.empty() && !vendor.empty()) {
                 const std::unique_ptr<Gpu> gpu = Gpu::open(gpu_name);
