@@ -109,11 +109,6 @@ struct CUmemAllocationProp {
     unsigned char flags[8];
 };
 static_assert(sizeof(CUmemAllocationProp) == 32);
-struct CUmemAccessDesc {
-    MemoryLocation location;
-    int flags;
-};
-static_assert(sizeof(CUmemAccessDesc) == 12);
 using CUmemGenericAllocationHandle = unsigned long long;
 
 }  // namespace
@@ -333,9 +328,6 @@ AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, Address
 namespace {
 
 constexpr int kPosixFile = 1;
-constexpr int kAccessNone = 0;
-constexpr int kAccessRead = 1;
-constexpr int kAccessReadWrite = 3;
 
 Error check(const CUmemAllocationProp* properties) {
     constexpr int kPinned = 1;
@@ -464,38 +456,15 @@ AWAKEN_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
     return call([&] { return core().memory().unmap(address, bytes); });
 }
 
-AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptions,
+AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const MemoryAccess* descriptions,
                                       std::size_t count) {
     return call([&] {
-        if (!descriptions || count == 0) {
-            return Error::invalid_value;
-        }
         const std::shared_ptr<Allocation> first = core().memory().find(address);
         if (!first || first->kind != MemoryKind::mapped) {
             return Error::invalid_value;
         }
-        for (std::size_t i = 0; i < count; ++i) {
-            const CUmemAccessDesc& description = descriptions[i];
-            const int device = description.location.id;
-            if (description.location.type != kLocationDevice || description.flags == kAccessRead) {
-                return Error::not_supported;
-            }
-            if (!core().valid_device(device)) {
-                return Error::invalid_device;
-            }
-            if (device != first->device && !can_access_peer(device, first->device)) {
-                return Error::invalid_device;
-            }
-            if (description.flags != kAccessNone && description.flags != kAccessReadWrite) {
-                return Error::invalid_value;
-            }
-            const Error error =
-                core().memory().set_access(address, bytes, device, description.flags == kAccessReadWrite);
-            if (error != Error::success) {
-                return error;
-            }
-        }
-        return Error::success;
+        return give_access(first->device, descriptions, count,
+                           [&](int device, bool on) { return core().memory().set_access(address, bytes, device, on); });
     });
 }
 
@@ -543,8 +512,13 @@ AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHand
 
 // ---- pools ----
 
-AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, MemoryLocation*) {
-    return on_pool(handle, [&](const Pool&) { return put(flags, 3); });
+AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, const MemoryLocation* location) {
+    return on_pool(handle, [&](const Pool& pool) {
+        if (!location || location->type != kLocationDevice || !core().valid_device(location->id)) {
+            return Error::invalid_value;
+        }
+        return put(flags, pool.accessible_by(location->id) ? kAccessReadWrite : kAccessNone);
+    });
 }
 
 // ---- copies and fills ----

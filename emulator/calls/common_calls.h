@@ -184,12 +184,18 @@ AWAKEN_EXPORT int AWAKEN_CALL(MemPoolSetAttribute)(void* handle, int attribute, 
     return on_pool(handle, [&](Pool& pool) { return set_pool_attribute(pool, attribute, value); });
 }
 
-// Pools keep no free memory, and all devices reach them.
+// Pools keep no free memory.
 AWAKEN_EXPORT int AWAKEN_CALL(MemPoolTrimTo)(void* handle, std::size_t) {
     return on_pool(handle, [](const Pool&) { return Error::success; });
 }
-AWAKEN_EXPORT int AWAKEN_CALL(MemPoolSetAccess)(void* handle, const void*, std::size_t) {
-    return on_pool(handle, [](const Pool&) { return Error::success; });
+AWAKEN_EXPORT int AWAKEN_CALL(MemPoolSetAccess)(void* handle, const MemoryAccess* descriptions, std::size_t count) {
+    return on_pool(handle, [&](Pool& pool) {
+        return give_access(pool.device, descriptions, count, [&](int device, bool on) {
+            const std::uint32_t bit = std::uint32_t{1} << device;
+            on ? pool.access |= bit : pool.access &= ~bit;
+            return Error::success;
+        });
+    });
 }
 
 // ---- sharing ----

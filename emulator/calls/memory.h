@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <span>
 
 #include "calls/entry.h"
 
@@ -22,6 +23,40 @@ struct PoolProperties {
     unsigned char reserved[56];
 };
 static_assert(sizeof(PoolProperties) == 88);
+
+/// The layout of CUmemAccessDesc, cudaMemAccessDesc and hipMemAccessDesc.
+struct MemoryAccess {
+    MemoryLocation location;
+    int flags;
+};
+static_assert(sizeof(MemoryAccess) == 12);
+constexpr int kAccessNone = 0;
+constexpr int kAccessRead = 1;
+constexpr int kAccessReadWrite = 3;
+
+/// Does what a program says of the devices that may use memory of `owner`, by `give(device, on)`.
+template <typename Give>
+[[nodiscard]] Error give_access(int owner, const MemoryAccess* descriptions, std::size_t count, Give&& give) {
+    if (!descriptions || count == 0) {
+        return Error::invalid_value;
+    }
+    for (const MemoryAccess& description : std::span(descriptions, count)) {
+        const int device = description.location.id;
+        if (description.location.type != kLocationDevice || description.flags == kAccessRead) {
+            return Error::not_supported;
+        }
+        if (!core().valid_device(device) || (device != owner && !can_access_peer(device, owner))) {
+            return Error::invalid_device;
+        }
+        if (description.flags != kAccessNone && description.flags != kAccessReadWrite) {
+            return Error::invalid_value;
+        }
+        if (const Error error = give(device, description.flags == kAccessReadWrite); error != Error::success) {
+            return error;
+        }
+    }
+    return Error::success;
+}
 
 /// Writes the address that `allocate` finds, if it does.
 template <typename Allocate>

@@ -50,12 +50,17 @@ class AddressSpace {
     std::map<std::uintptr_t, std::size_t> _free;
 };
 
-/// A memory pool: only its identity and the two numbers that programs set and read.
+/// A memory pool: its identity, what programs set and read, and which devices reach its memory.
 struct Pool {
     int device = 0;
+    std::atomic<std::uint32_t> access{0};  ///< a bit for each other device that the program has let use it
     std::atomic<std::uint64_t> release_threshold{0};
     std::atomic<std::uint64_t> used{0};
     std::atomic<std::uint64_t> used_high{0};
+
+    [[nodiscard]] bool accessible_by(int other) const noexcept {
+        return other == device || (access & (std::uint32_t{1} << other)) != 0;
+    }
 };
 
 struct Block {
@@ -121,7 +126,10 @@ struct Allocation {
 
     /// Whether the program has given the device access, where it has to.
     [[nodiscard]] bool accessible_by(int other) const noexcept {
-        return kind != MemoryKind::mapped || (access & (std::uint32_t{1} << other)) != 0;
+        if (kind == MemoryKind::mapped) {
+            return (access & (std::uint32_t{1} << other)) != 0;
+        }
+        return kind != MemoryKind::pool || pool->accessible_by(other);
     }
 
     /// Operations on this memory that synchronous-looking calls have left behind.

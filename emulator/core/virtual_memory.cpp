@@ -218,7 +218,7 @@ Error Memory::set_access(const std::uintptr_t address, const std::size_t bytes, 
 bool Memory::reachable(const Allocation& first, const std::uintptr_t address, const std::size_t bytes,
                        const int device) const {
     if (first.kind != MemoryKind::mapped) {
-        return first.contains(address, bytes);
+        return first.contains(address, bytes) && first.accessible_by(device);
     }
     const std::shared_lock lock(_lock);
     std::uintptr_t expected = first.base;

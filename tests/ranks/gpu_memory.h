@@ -104,6 +104,28 @@ class Gpu {
                     delete word;
                 }};
     }
+    /// Runs `use` where the memory is reached: only its own device reaches a pool's, unless the program lets others.
+    template <class Use>
+    void where_reached(const void* pointer, const Use& use) {
+        const int device = device_of_pool(pointer);
+        if (device < 0) {
+            use();
+            return;
+        }
+        const std::shared_ptr<void> back = enter(device);
+        use();
+    }
+    void remember_pool(const void* pointer, std::size_t bytes, int device) {
+        const std::lock_guard lock(_pooled_mutex);
+        _pooled[reinterpret_cast<std::uintptr_t>(pointer)] = {bytes, device};
+    }
+    void forget_pool(const void* pointer) {
+        const std::lock_guard lock(_pooled_mutex);
+        _pooled.erase(reinterpret_cast<std::uintptr_t>(pointer));
+    }
+    /// Makes a device current until what it returns goes.
+    [[nodiscard]] virtual std::shared_ptr<void> enter(int /*device*/) { return nullptr; }
+
     static void* host_memory(std::size_t bytes) {
         // Whole pages of its own: a registration covers pages, and must not cover a neighbour's.
         const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
@@ -143,6 +165,19 @@ class Gpu {
     }
 
   private:
+    int device_of_pool(const void* pointer) {
+        const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+        const std::lock_guard lock(_pooled_mutex);
+        const auto after = _pooled.upper_bound(address);
+        if (after == _pooled.begin()) {
+            return -1;
+        }
+        const auto [base, memory] = *std::prev(after);
+        return address - base < memory.first ? memory.second : -1;
+    }
+
+    std::mutex _pooled_mutex;
+    std::map<std::uintptr_t, std::pair<std::size_t, int>> _pooled;  ///< bytes and device of what came from pools
     static constexpr std::size_t kStageBytes = 64 << 10;
     std::mutex _stage_mutex;
     void* _stage = nullptr;  ///< the driver's to free in the end
@@ -213,6 +248,7 @@ class CudaGpu : public Gpu {
         _library.find(_reset, "cuDevicePrimaryCtxReset_v2");
         _library.find(_set_current, "cuCtxSetCurrent");
         _library.find(_get_current, "cuCtxGetCurrent");
+        _library.find(_get_device, "cuCtxGetDevice");
         _library.find(_synchronize, "cuCtxSynchronize");
         _library.find(_alloc, "cuMemAlloc_v2");
         _library.find(_free, "cuMemFree_v2");
@@ -250,6 +286,7 @@ class CudaGpu : public Gpu {
     }
     void* allocate(Kind kind, std::size_t bytes) override {
         std::uint64_t device = 0;
+        int current = 0;
         void* host = nullptr;
         switch (kind) {
             case Kind::host:
@@ -264,6 +301,8 @@ class CudaGpu : public Gpu {
             case Kind::pool:
                 check(_alloc_async(&device, bytes, nullptr), "cuMemAllocAsync");
                 check(_synchronize(), "cuCtxSynchronize");
+                check(_get_device(&current), "cuCtxGetDevice");
+                remember_pool(reinterpret_cast<void*>(device), bytes, current);
                 break;
             case Kind::mapped:
                 return map(bytes);
@@ -289,8 +328,11 @@ class CudaGpu : public Gpu {
                 check(_free(device), "cuMemFree");
                 break;
             case Kind::pool:
-                check(_free_async(device, nullptr), "cuMemFreeAsync");
-                check(_synchronize(), "cuCtxSynchronize");
+                where_reached(pointer, [&] {
+                    check(_free_async(device, nullptr), "cuMemFreeAsync");
+                    check(_synchronize(), "cuCtxSynchronize");
+                });
+                forget_pool(pointer);
                 break;
             case Kind::mapped:
                 unmap(device);
@@ -306,18 +348,21 @@ class CudaGpu : public Gpu {
     }
     void write(void* destination, const void* source, std::size_t bytes) override {
         const auto device = reinterpret_cast<std::uint64_t>(destination);
-        if (write_staged(source, bytes,
-                         [&](const void* pinned) { check(_to_device(device, pinned, bytes), "cuMemcpyHtoD"); })) {
-            return;
-        }
-        check(_to_device(device, source, bytes), "cuMemcpyHtoD");
-        check(_synchronize(), "cuCtxSynchronize");  // the copy from pageable memory may return early
+        where_reached(destination, [&] {
+            if (!write_staged(source, bytes,
+                              [&](const void* pinned) { check(_to_device(device, pinned, bytes), "cuMemcpyHtoD"); })) {
+                check(_to_device(device, source, bytes), "cuMemcpyHtoD");
+                check(_synchronize(), "cuCtxSynchronize");  // the copy from pageable memory may return early
+            }
+        });
     }
     void read(void* destination, const void* source, std::size_t bytes) override {
         if (bytes == 0) {
             return;
         }
-        check(_to_host(destination, reinterpret_cast<std::uint64_t>(source), bytes), "cuMemcpyDtoH");
+        where_reached(source, [&] {
+            check(_to_host(destination, reinterpret_cast<std::uint64_t>(source), bytes), "cuMemcpyDtoH");
+        });
     }
     void memset(void* destination, int value, std::size_t bytes) override {
         check(_memset(reinterpret_cast<std::uint64_t>(destination), static_cast<unsigned char>(value), bytes),
@@ -353,6 +398,16 @@ class CudaGpu : public Gpu {
                 check(_destroy_stream(stream), "cuStreamDestroy");
             }
         });
+    }
+
+  protected:
+    std::shared_ptr<void> enter(int device) override {
+        void* before = nullptr;
+        void* context = nullptr;
+        check(_get_current(&before), "cuCtxGetCurrent");
+        check(_retain(&context, device), "cuDevicePrimaryCtxRetain");
+        check(_set_current(context), "cuCtxSetCurrent");
+        return {this, [this, before](void*) { check(_set_current(before), "cuCtxSetCurrent"); }};
     }
 
   private:
@@ -428,6 +483,7 @@ class CudaGpu : public Gpu {
     int (*_reset)(int) = nullptr;
     int (*_set_current)(void*) = nullptr;
     int (*_get_current)(void**) = nullptr;
+    int (*_get_device)(int*) = nullptr;
     int (*_synchronize)() = nullptr;
     int (*_alloc)(std::uint64_t*, std::size_t) = nullptr;
     int (*_free)(std::uint64_t) = nullptr;
@@ -486,6 +542,7 @@ class HipGpu : public Gpu {
     void use_device(int device) override { check(_set_device(device), "hipSetDevice"); }
     void* allocate(Kind kind, std::size_t bytes) override {
         void* pointer = nullptr;
+        int device = 0;
         switch (kind) {
             case Kind::host:
                 return host_memory(bytes);
@@ -500,6 +557,8 @@ class HipGpu : public Gpu {
             case Kind::pool:
                 check(_malloc_async(&pointer, bytes, nullptr), "hipMallocAsync");
                 check(_synchronize(), "hipDeviceSynchronize");
+                check(_get_device(&device), "hipGetDevice");
+                remember_pool(pointer, bytes, device);
                 break;
             case Kind::pinned:
                 check(_host_malloc(&pointer, bytes, 0), "hipHostMalloc");
@@ -523,8 +582,11 @@ class HipGpu : public Gpu {
                 check(_free(pointer), "hipFree");
                 break;
             case Kind::pool:
-                check(_free_async(pointer, nullptr), "hipFreeAsync");
-                check(_synchronize(), "hipDeviceSynchronize");
+                where_reached(pointer, [&] {
+                    check(_free_async(pointer, nullptr), "hipFreeAsync");
+                    check(_synchronize(), "hipDeviceSynchronize");
+                });
+                forget_pool(pointer);
                 break;
             case Kind::pinned:
                 check(_host_free(pointer), "hipHostFree");
@@ -536,17 +598,18 @@ class HipGpu : public Gpu {
         }
     }
     void write(void* destination, const void* source, std::size_t bytes) override {
-        if (write_staged(source, bytes, [&](const void* pinned) {
-                check(_memcpy(destination, pinned, bytes, kHostToDevice), "hipMemcpy");
-            })) {
-            return;
-        }
-        check(_memcpy(destination, source, bytes, kHostToDevice), "hipMemcpy");
-        check(_synchronize(), "hipDeviceSynchronize");  // the copy from pageable memory may return early
+        where_reached(destination, [&] {
+            if (!write_staged(source, bytes, [&](const void* pinned) {
+                    check(_memcpy(destination, pinned, bytes, kHostToDevice), "hipMemcpy");
+                })) {
+                check(_memcpy(destination, source, bytes, kHostToDevice), "hipMemcpy");
+                check(_synchronize(), "hipDeviceSynchronize");  // the copy from pageable memory may return early
+            }
+        });
     }
     void read(void* destination, const void* source, std::size_t bytes) override {
         if (bytes != 0) {
-            check(_memcpy(destination, source, bytes, kDeviceToHost), "hipMemcpy");
+            where_reached(source, [&] { check(_memcpy(destination, source, bytes, kDeviceToHost), "hipMemcpy"); });
         }
     }
     void memset(void* destination, int value, std::size_t bytes) override {
@@ -579,6 +642,14 @@ class HipGpu : public Gpu {
                 check(_destroy_stream(stream), "hipStreamDestroy");
             }
         });
+    }
+
+  protected:
+    std::shared_ptr<void> enter(int device) override {
+        int before = 0;
+        check(_get_device(&before), "hipGetDevice");
+        check(_set_device(device), "hipSetDevice");
+        return {this, [this, before](void*) { check(_set_device(before), "hipSetDevice"); }};
     }
 
   private:

@@ -993,6 +993,45 @@ void* as_pointer(int file) {
 
 }  // namespace
 
+TEST_F(EmulatedCuda, OnlyItsDeviceReachesAPoolsMemory) {
+    int (*default_pool)(void**, int) = nullptr;
+    int (*set_access)(void*, const Access*, std::size_t) = nullptr;
+    int (*get_access)(int*, void*, const int*) = nullptr;
+    driver().library.bind(default_pool, "cuDeviceGetDefaultMemPool");
+    driver().library.bind(set_access, "cuMemPoolSetAccess");
+    driver().library.bind(get_access, "cuMemPoolGetAccess");
+    Pointer address = 0;
+    ASSERT_EQ(driver().allocate_async(&address, 64, nullptr), kSuccess);
+    ASSERT_EQ(driver().fill(address, 5, 64), kSuccess);
+    ASSERT_EQ(byte_at(address), 5);
+    void* other = nullptr;
+    ASSERT_EQ(driver().retain(&other, 1), kSuccess);
+    ASSERT_EQ(driver().push(other), kSuccess);
+    unsigned char byte = 0;
+    EXPECT_EQ(driver().to_host(&byte, address, 1), kInvalidValue);
+    EXPECT_EQ(driver().fill(address, 6, 64), kInvalidValue);
+    void* pool = nullptr;
+    ASSERT_EQ(default_pool(&pool, 0), kSuccess);
+    const int location[] = {1, 1};
+    int flags = -1;
+    EXPECT_EQ(get_access(&flags, pool, location), kSuccess);
+    EXPECT_EQ(flags, 0);
+    const Access nobody{1, 99, 3}, readers{1, 1, 1}, device_1{1, 1, 3}, not_device_1{1, 1, 0};
+    EXPECT_EQ(set_access(pool, &nobody, 1), kInvalidDevice);
+    EXPECT_EQ(set_access(pool, &readers, 1), kNotSupported);
+    EXPECT_EQ(set_access(pool, nullptr, 1), kInvalidValue);
+    ASSERT_EQ(set_access(pool, &device_1, 1), kSuccess);
+    EXPECT_EQ(get_access(&flags, pool, location), kSuccess);
+    EXPECT_EQ(flags, 3);
+    EXPECT_EQ(driver().to_host(&byte, address, 1), kSuccess);
+    EXPECT_EQ(byte, 5);
+    ASSERT_EQ(set_access(pool, &not_device_1, 1), kSuccess);
+    EXPECT_EQ(driver().to_host(&byte, address, 1), kInvalidValue);
+    ASSERT_EQ(driver().pop(nullptr), kSuccess);
+    ASSERT_EQ(driver().release(1), kSuccess);
+    ASSERT_EQ(driver().free_async(address, nullptr), kSuccess);
+}
+
 TEST_F(EmulatedCuda, MapsPhysicalMemoryAtReservedAddresses) {
     constexpr int kNotFound = 500, kRangeStart = 11, kRangeSize = 12, kHandleTypes = 14, kAccessFlags = 16,
                   kMappingSize = 18, kMappingBase = 19, kBlockId = 20, kDevicePointer = 3;
