@@ -113,7 +113,7 @@ def test_release(tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "--quiet", harness.ROOT, tree], check=True, timeout=harness.HANG_S)
     environment = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
     done = subprocess.run(
-        ["make", "release"], cwd=tree, capture_output=True, text=True, timeout=2 * harness.LONG_HANG_S, check=False,
+        ["make", "release"], cwd=tree, capture_output=True, text=True, timeout=8 * harness.LONG_HANG_S, check=False,
         env={**environment, "HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHON": sys.executable},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
