@@ -210,13 +210,13 @@ class Result:
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours without what a surrounding MPI, a preload or the user's settings of Awaken would bring in.
+    """Ours without what a surrounding MPI, a preload or the user's settings and notes of Awaken would bring in.
 
     With what sanitizers need, on a build with one.
     """
     unwanted = ("AWAKEN", "LD_", "OMPI_", "PMIX_", "PRTE_", "PMI_", "MPIR_", "MPICH_", "HYDRA_", "HYDI_", "TEST_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
-    return {**kept, **sanitizer_environment()}
+    return {**kept, "XDG_CACHE_HOME": str(build_dir() / "test-cache"), **sanitizer_environment()}
 
 
 def rank_command(

@@ -127,7 +127,7 @@ def test_release(tmp_path: Path) -> None:
     ]
     for name in wheels:
         names = zipfile.ZipFile(io.BytesIO(files[name])).namelist()
-        for part in ("lib/awaken/libawaken.so", "bin/awaken", "lib/awaken/emulator/libcuda.so.1", "osu_latency"):
+        for part in ("lib/awaken/libawaken.so", "scripts/awaken", "lib/awaken/emulator/libcuda.so.1", "osu_latency"):
             assert any(entry.endswith(part) for entry in names), (name, part)
     bill = json.loads(files["awaken.cdx.json"])
     named = {component["name"] for component in bill["components"]}
