@@ -66,7 +66,8 @@ def test_the_first_message_goes_direct(abi: str, gpus: str, tmp_path: Path) -> N
     variables = {
         "AWAKEN_EMULATE": gpus,
         "AWAKEN_REPORT": str(report_file),
-        "AWAKEN_TUNE": "first_watch_us=60000000",
+        # Until the receiver has found its GPU runtime, and then until it comes for the message.
+        "AWAKEN_TUNE": "first_watch_us=60000000,large_watch_us=60000000",
     }
     result = mpiexec(abi, "point_to_point", "--count", "100000", before=[AWAKEN, "exec", "--"], environment=variables)
     assert result.status == 0, result.err
