@@ -123,7 +123,7 @@ def finished(*words: str | Path, environment: dict[str, str] | None = None, cwd:
     done = subprocess.run(
         [str(word) for word in words], cwd=cwd, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        timeout=2 * harness.LONG_HANG_S, check=False,
+        timeout=8 * harness.LONG_HANG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{' '.join(map(str, words))}\n{done.stdout[-6000:]}"
     return done.stdout
