@@ -67,3 +67,22 @@ def test_what_a_run_leaves_is_told() -> None:
 def test_what_hangs_is_ended() -> None:
     with pytest.raises(AssertionError, match="it hangs"), harness.ended_when_it_hangs(0.05):
         signal.pause()
+
+
+GROUPED = """\
+import os, pathlib, pytest
+
+@pytest.mark.xdist_group("together")
+@pytest.mark.parametrize("case", range(8))
+def test_of_a_group(case):
+    pathlib.Path(f"{case}.worker").write_text(os.environ["PYTEST_XDIST_WORKER"])
+"""
+
+
+def test_a_group_has_one_worker(tmp_path: Path) -> None:
+    """A pytest that pytest-xdist does not know runs tests of a group beside each other, without a word."""
+    (tmp_path / "test_grouped.py").write_text(GROUPED)
+    words = ["-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", "test_grouped.py"]
+    subprocess.run([sys.executable, "-m", "pytest", *words], cwd=tmp_path, check=True, timeout=harness.HANG_S)
+    workers = [file.read_text() for file in tmp_path.glob("*.worker")]
+    assert len(workers) == 8 and len(set(workers)) == 1, workers
