@@ -219,3 +219,35 @@ def test_host_program_keeps_nothing(
         for with_awaken in (False, True)
     ]
     assert answers[0] == answers[1]
+
+
+def module_cases() -> list[tuple[str, str, str, str]]:
+    """MPI, GPU, the flags of dlopen(), and how the library is named: by its path, or found as the program searches."""
+    return [
+        ("mpich", "cuda:2", "now+deepbind", "{folder}/"),
+        ("mpich", "hip:2", "lazy+global+deepbind", ""),
+        ("openmpi", "hip:2", "now+deepbind", "$ORIGIN/"),
+        ("openmpi", "cuda:2", "lazy+deepbind", "{folder}/"),
+        ("mpi5", "cuda:2", "now+global+deepbind", ""),
+        ("mpi5", "hip:2", "lazy+deepbind", "{folder}/"),
+        ("mpich", "cuda:2", "lazy", ""),
+    ]
+
+
+@pytest.mark.parametrize(("mpi", "emulate", "flags", "prefix"), module_cases())
+def test_a_program_opens_a_library_that_has_mpi(
+    mpi: str,
+    emulate: str,
+    flags: str,
+    prefix: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """With RTLD_DEEPBIND the library finds the MPI's own functions, which cannot take its device memory."""
+    host, module = rank_program(mpi, "module_host"), rank_program(mpi, "mpi_module.so")
+    name = prefix.format(folder=module.parent) + module.name
+    gpu = emulate.split(":")[0]
+    result = harness.run_ranks(mpi_named(mpi), 2, [host, name, flags, gpu], emulate=emulate, timeout=harness.HANG_S)
+    result.check()
+    assert result.output.count("ok module") == 2, result.explain()

@@ -1,10 +1,8 @@
 #include "loader/loader.h"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <link.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +16,8 @@
 
 #include "base/error.h"
 #include "loader/core.h"
+#include "loader/deepbind.h"
+#include "loader/objects.h"
 
 extern "C" {
 extern void* awaken_slots[];
@@ -27,41 +27,6 @@ void awaken_resolve(const void* caller) noexcept;
 namespace awaken::loader {
 
 namespace {
-
-/// One object of the process, as the dynamic loader lists it.
-struct LoadedObject {
-    std::string path;
-    std::uintptr_t begin = 0;
-    std::uintptr_t end = 0;
-
-    [[nodiscard]] bool contains(const void* address) const noexcept {
-        const auto value = reinterpret_cast<std::uintptr_t>(address);
-        return value >= begin && value < end;
-    }
-};
-
-std::vector<LoadedObject> loaded_objects() {
-    std::vector<LoadedObject> objects;
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, std::size_t, void* data) {
-            LoadedObject object;
-            object.path = info->dlpi_name != nullptr ? info->dlpi_name : "";
-            object.begin = UINTPTR_MAX;
-            for (int i = 0; i < info->dlpi_phnum; ++i) {
-                const auto& segment = info->dlpi_phdr[i];
-                if (segment.p_type != PT_LOAD) {
-                    continue;
-                }
-                const std::uintptr_t from = info->dlpi_addr + segment.p_vaddr;
-                object.begin = std::min(object.begin, from);
-                object.end = std::max<std::uintptr_t>(object.end, from + segment.p_memsz);
-            }
-            static_cast<std::vector<LoadedObject>*>(data)->push_back(std::move(object));
-            return 0;
-        },
-        &objects);
-    return objects;
-}
 
 const char* base_name(const std::string& path) noexcept {
     const auto slash = path.rfind('/');
@@ -398,133 +363,86 @@ void pass_everything_through(const Binding& binding) noexcept {
 
 namespace {
 
-#if defined(__x86_64__)
-constexpr unsigned long kAddressRelocations[] = {R_X86_64_GLOB_DAT, R_X86_64_64};
-#else
-constexpr unsigned long kAddressRelocations[] = {R_AARCH64_GLOB_DAT, R_AARCH64_ABS64};
-#endif
+constexpr std::size_t kNoSlot = SIZE_MAX;
 
-/// The names that this library exports and the MPI lacks.
-class AbsentNames {
-  public:
-    explicit AbsentNames(const Binding& binding) noexcept {
-        char profiling_name[80];
-        for (std::size_t i = 0; i < kFunctions; ++i) {
-            snprintf(profiling_name, sizeof profiling_name, "P%s", kNames[i]);
-            _plain[i] = binding.symbol(kNames[i]) == nullptr;
-            _profiling[i] = binding.symbol(profiling_name) == nullptr;
+/// The slot of an exported symbol. Calls no function of the dynamic loader.
+std::size_t slot_of(const char* const symbol) noexcept {
+    const bool profiling = symbol[0] == 'P';
+    const char* const name = symbol + (profiling ? 1 : 0);
+    if (strncmp(name, "MPI", 3) != 0) {
+        return kNoSlot;
+    }
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+        if (strcmp(kNames[i], name) == 0) {
+            const std::size_t of_extension = profiling ? kNoSlot : i + kFunctions;
+            return i >= kFunctions ? of_extension : 2 * i + (profiling ? 1 : 0);
         }
     }
-    /// Calls no function of the dynamic loader.
-    [[nodiscard]] bool contain(const char* const symbol) const noexcept {
-        const bool profiling = symbol[0] == 'P';
-        const char* const name = profiling ? symbol + 1 : symbol;
-        if (strncmp(name, "MPI_", 4) != 0) {
-            return false;
-        }
-        for (std::size_t i = 0; i < kFunctions; ++i) {
-            if (strcmp(kNames[i], name) == 0) {
-                return profiling ? _profiling[i] : _plain[i];
-            }
-        }
-        return false;
-    }
-
-  private:
-    std::array<bool, kFunctions> _plain{}, _profiling{};
-};
-
-/// Writes null into one slot of an object's relocated data, which the dynamic loader has already made read-only.
-void clear_slot(void** const slot) noexcept {
-    const auto page_size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    void* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(slot) & ~(page_size - 1));
-    if (mprotect(page, page_size, PROT_READ | PROT_WRITE) == 0) {
-        *slot = nullptr;
-    }
+    return kNoSlot;
 }
 
-void withdraw_from(const dl_phdr_info& object, const ElfW(Dyn) * dynamic, const AbsentNames& absent_names) noexcept {
-    const char* strings = nullptr;
-    const ElfW(Sym)* symbols = nullptr;
-    const ElfW(Rela)* relocations = nullptr;
-    std::size_t bytes = 0;
-    for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
-        switch (entry->d_tag) {
-            case DT_STRTAB:
-                strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
-                break;
-            case DT_SYMTAB:
-                symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
-                break;
-            case DT_RELA:
-                relocations = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr);
-                break;
-            case DT_RELASZ:
-                bytes = entry->d_un.d_val;
-                break;
-            default:
-                break;
-        }
-    }
-    if (strings == nullptr || symbols == nullptr || relocations == nullptr) {
-        return;
-    }
-    bool changed = false;
-    for (std::size_t i = 0; i < bytes / sizeof *relocations; ++i) {
-        const ElfW(Rela) & relocation = relocations[i];
-        const unsigned long type = ELF64_R_TYPE(relocation.r_info);
-        if (type != kAddressRelocations[0] && type != kAddressRelocations[1]) {
+/// The addresses of all exported symbols in a scope of the dynamic loader; null for those that it lacks.
+std::array<void*, kSlots> addresses_in(void* const scope) noexcept {
+    std::array<void*, kSlots> addresses{};
+    char profiling_name[80];
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+        if (i >= kFunctions) {
+            addresses[i + kFunctions] = dlsym(scope, kNames[i]);
             continue;
         }
-        const ElfW(Sym) & symbol = symbols[ELF64_R_SYM(relocation.r_info)];
-        if (ELF64_ST_BIND(symbol.st_info) != STB_WEAK || symbol.st_shndx != SHN_UNDEF) {
-            continue;
-        }
-        auto** const slot = reinterpret_cast<void**>(object.dlpi_addr + relocation.r_offset);
-        if (*slot != nullptr && absent_names.contain(strings + symbol.st_name)) {
-            clear_slot(slot);
-            changed = true;
-        }
+        snprintf(profiling_name, sizeof profiling_name, "P%s", kNames[i]);
+        addresses[2 * i] = dlsym(scope, kNames[i]);
+        addresses[2 * i + 1] = dlsym(scope, profiling_name);
     }
-    if (!changed) {
-        return;
-    }
-    // Memory that was read-only after relocation becomes read-only again.
-    const auto page_size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    for (int i = 0; i < object.dlpi_phnum; ++i) {
-        const auto& segment = object.dlpi_phdr[i];
-        if (segment.p_type == PT_GNU_RELRO) {
-            const std::uintptr_t begin = (object.dlpi_addr + segment.p_vaddr) & ~(page_size - 1);
-            const std::uintptr_t end = (object.dlpi_addr + segment.p_vaddr + segment.p_memsz) & ~(page_size - 1);
-            if (end > begin) {
-                mprotect(reinterpret_cast<void*>(begin), end - begin, PROT_READ);
-            }
-        }
-    }
+    return addresses;
 }
 
 }  // namespace
 
 void withdraw_absent_functions(const Binding& binding) noexcept {
-    static const AbsentNames absent_names(binding);  // there is one MPI
-    // The callback runs under the lock of the dynamic loader's list of objects. dlopen() takes that lock after another
-    // one that dlsym(), dladdr() and similar functions take, too. So the callback must call none of these.
-    dl_iterate_phdr(
-        [](dl_phdr_info* object, std::size_t, void* data) {
-            const ElfW(Phdr)* dynamic = nullptr;
-            for (int i = 0; i < object->dlpi_phnum; ++i) {
-                if (object->dlpi_phdr[i].p_type == PT_DYNAMIC) {
-                    dynamic = &object->dlpi_phdr[i];
-                }
+    static const std::array<void*, kSlots> of_mpi = addresses_in(binding.handle);  // there is one MPI
+    rewrite_references(
+        [](const Reference& reference, const void*) -> void* {
+            if (!reference.is_weak || reference.is_call || reference.address == nullptr) {
+                return reference.address;
             }
-            // The vdso is not mapped at the addresses that its tables give.
-            if (dynamic != nullptr && strstr(object->dlpi_name, "linux-vdso") == nullptr) {
-                withdraw_from(*object, reinterpret_cast<const ElfW(Dyn)*>(object->dlpi_addr + dynamic->p_vaddr),
-                              *static_cast<const AbsentNames*>(data));
-            }
-            return 0;
+            const std::size_t slot = slot_of(reference.symbol);
+            const bool is_absent = slot < 2 * kFunctions && of_mpi[slot] == nullptr;
+            return is_absent ? nullptr : reference.address;
         },
-        const_cast<AbsentNames*>(&absent_names));
+        nullptr);
+}
+
+void bind_to_global_scope(void* const module) noexcept {
+    const void* const send = dlsym(module, "PMPI_Send");
+    dlerror();  // a module without MPI is no error that the program should see
+    if (send == nullptr || send == dlsym(RTLD_DEFAULT, "PMPI_Send")) {
+        return;
+    }
+    struct Scopes {
+        std::array<void*, kSlots> module, global;
+    } scopes{addresses_in(module), addresses_in(RTLD_DEFAULT)};
+    dlerror();
+    const std::vector<LoadedObject> objects = loaded_objects();
+    const auto mpi = std::find_if(objects.begin(), objects.end(),
+                                  [send](const LoadedObject& object) { return object.contains(send); });
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+        // Calls that a tool of the module's own scope serves stay the tool's.
+        if (scopes.global[slot] == nullptr || mpi == objects.end() || !mpi->contains(scopes.module[slot])) {
+            scopes.module[slot] = nullptr;
+        }
+    }
+    rewrite_references(
+        [](const Reference& reference, const void* const data) {
+            const auto& [of_module, of_global_scope] = *static_cast<const Scopes*>(data);
+            const std::size_t slot = slot_of(reference.symbol);
+            if (slot == kNoSlot || of_module[slot] == nullptr) {
+                return reference.address;
+            }
+            const bool is_past_us = reference.address == of_module[slot] || !reference.is_bound;
+            return is_past_us ? of_global_scope[slot] : reference.address;
+        },
+        &scopes);
 }
 
 namespace {

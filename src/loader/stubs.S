@@ -6,6 +6,10 @@
 //
 // Slot 2*i is MPI_<function i>, slot 2*i+1 is PMPI_<function i>; functions.inc is generated from the MPI headers.
 
+//
+// dlopen() is here too, for modules that are opened with RTLD_DEEPBIND (deepbind.cpp). Every other call goes on by a jump:
+// the dynamic loader searches as the object does to which the call returns.
+
 #if defined(__x86_64__)
 
     .macro AWAKEN_SYMBOL symbol, slot
@@ -80,6 +84,36 @@
     jmp *(%r10, %r11, 8)
     .cfi_endproc
 
+    .text
+    .globl dlopen
+    .type dlopen, @function
+    .p2align 4
+dlopen:
+    .cfi_startproc
+    endbr64
+    testl $8, %esi                      // RTLD_DEEPBIND
+    jnz awaken_open_deepbind
+.Lopen_next:
+    movq awaken_next_dlopen(%rip), %rax
+    testq %rax, %rax
+    jz .Lfind_next
+    jmp *%rax
+.Lfind_next:
+    pushq %rdi
+    pushq %rsi
+    .cfi_adjust_cfa_offset 16
+    subq $8, %rsp
+    .cfi_adjust_cfa_offset 8
+    call awaken_find_next_dlopen
+    addq $8, %rsp
+    .cfi_adjust_cfa_offset -8
+    popq %rsi
+    popq %rdi
+    .cfi_adjust_cfa_offset -16
+    jmp .Lopen_next
+    .cfi_endproc
+    .size dlopen, . - dlopen
+
 #elif defined(__aarch64__)
 
     .macro AWAKEN_SYMBOL symbol, slot
@@ -136,6 +170,33 @@
     ldr x16, [x16, x17, lsl #3]
     br x16
     .cfi_endproc
+
+    .text
+    .globl dlopen
+    .type dlopen, %function
+dlopen:
+    .cfi_startproc
+    hint #34                            // bti c
+    tbz w1, #3, .Lopen_next             // no RTLD_DEEPBIND
+    b awaken_open_deepbind
+.Lopen_next:
+    adrp x16, awaken_next_dlopen
+    ldr x16, [x16, :lo12:awaken_next_dlopen]
+    cbz x16, .Lfind_next
+    br x16
+.Lfind_next:
+    stp x29, x30, [sp, #-32]!
+    .cfi_def_cfa_offset 32
+    .cfi_offset 29, -32
+    .cfi_offset 30, -24
+    stp x0, x1, [sp, #16]
+    bl awaken_find_next_dlopen
+    ldp x0, x1, [sp, #16]
+    ldp x29, x30, [sp], #32
+    .cfi_def_cfa_offset 0
+    b .Lopen_next
+    .cfi_endproc
+    .size dlopen, . - dlopen
 
 #else
 #error "Awaken's entry points are written for x86-64 and aarch64"

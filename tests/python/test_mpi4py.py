@@ -62,6 +62,25 @@ def test_ring(mpi: str, emulate: str, awaken_program: Path, mpi_named: Callable[
     assert "PASS ring: 1048576 doubles round 3 ranks, and their sum" in result.output, result.explain()
 
 
+DEEPLY_BOUND = """
+import os, runpy, sys
+sys.setdlopenflags(os.RTLD_NOW | os.RTLD_DEEPBIND)
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])
+def test_extensions_that_search_themselves_first(
+    mpi: str, emulate: str, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    chosen = mpi_named(mpi)
+    python = python_for(chosen, "mpi4py", "numpy")
+    script = harness.ROOT / "apps" / "examples" / "ring.py"
+    result = harness.run_ranks(chosen, 2, [python, "-c", DEEPLY_BOUND, script], emulate=emulate, timeout=harness.HANG_S)
+    result.check()
+    assert "PASS ring" in result.output, result.explain()
+
+
 @pytest.fixture(scope="session")
 def mpi4py_suite() -> Callable[[Path], Path]:
     """The tests of the installed version of mpi4py, from its source distribution."""
