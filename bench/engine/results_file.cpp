@@ -1,13 +1,13 @@
 #include "engine/results_file.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "base/symbolic_link.h"
 
 namespace awaken::bench {
@@ -34,19 +34,19 @@ ResultsFile::ResultsFile(const std::string& path) : _name(path), _path(path) {
 }
 
 void ResultsFile::write(const std::string& text) const {
-    const std::string written = _replaced ? _path + ".part" : _path;
-    errno = 0;
-    std::ofstream file(written, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.close();
-    if (file && (!_replaced || std::rename(written.c_str(), _path.c_str()) == 0)) {
-        return;
-    }
-    const int reason = errno;
+    int reason = 0;
     if (_replaced) {
-        std::remove(written.c_str());
+        reason = replace_file(_path, text);
+    } else {
+        errno = 0;
+        std::ofstream file(_path, std::ios::binary | std::ios::trunc);
+        file << text;
+        file.close();
+        reason = file ? 0 : errno;
     }
-    throw cannot_write(_name, reason);
+    if (reason != 0) {
+        throw cannot_write(_name, reason);
+    }
 }
 
 }  // namespace awaken::bench

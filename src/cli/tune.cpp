@@ -371,7 +371,7 @@ int tune(const std::span<char* const> words) {
     } else if (!writes) {
         std::printf("\n# Nothing is written: the GPU is emulated (-o FILE writes all the same)\n");
     } else {
-        replace_file(place, text);
+        write_tuning_file(place, text);
         std::printf("\n# Written to %s\n", file.c_str());
     }
     return 0;

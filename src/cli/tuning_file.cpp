@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "base/symbolic_link.h"
 #include "transfer/tuning.h"
 
@@ -112,23 +113,9 @@ fs::path place_to_write(const fs::path& file) {
     return place;
 }
 
-void replace_file(const fs::path& file, const std::string& text) {
-    std::error_code problem;
-    fs::path unfinished = file;
-    unfinished += "." + std::to_string(getpid());
-    std::ofstream stream(unfinished, std::ios::binary);
-    stream << text;
-    stream.close();
-    if (!stream) {
-        const std::string why = std::strerror(errno);
-        fs::remove(unfinished, problem);
-        throw cannot_write(file, why);
-    }
-    fs::rename(unfinished, file, problem);
-    if (problem) {
-        const std::string why = problem.message();
-        fs::remove(unfinished, problem);
-        throw cannot_write(file, why);
+void write_tuning_file(const fs::path& file, const std::string& text) {
+    if (const int reason = replace_file(file.native(), text); reason != 0) {
+        throw cannot_write(file, std::strerror(reason));
     }
 }
 

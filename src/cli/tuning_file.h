@@ -30,6 +30,6 @@ struct TunedFigure {
 [[nodiscard]] std::filesystem::path place_to_write(const std::filesystem::path& file);
 
 /// Writes the file that place_to_write() has named, so that a reader sees the old text or the new one. Throws Error.
-void replace_file(const std::filesystem::path& file, const std::string& text);
+void write_tuning_file(const std::filesystem::path& file, const std::string& text);
 
 }  // namespace awaken::cli

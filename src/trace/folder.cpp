@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "trace/clocks.h"
 
 namespace awaken::trace {
@@ -171,10 +172,10 @@ std::string numbered_folder(const std::string& folder, const int number) {
 
 std::string write_file(const std::string& path, const std::function<void(std::FILE* stream)>& write) {
     const std::string own = "-" + std::to_string(getpid());
-    const std::string temporary = path + own + ".partial";
-    std::FILE* const stream = std::fopen(temporary.c_str(), "w");
+    const auto [descriptor, temporary] = open_beside(path);
+    std::FILE* const stream = descriptor < 0 ? nullptr : fdopen(descriptor, "w");
     if (stream == nullptr) {
-        fail("cannot be written to", temporary);
+        fail("cannot be written to", path);
     }
     try {
         write(stream);

@@ -2,7 +2,7 @@
 # the object libraries.
 find_package(Threads REQUIRED)
 
-add_executable(settings_test doctor_notes_test.cpp input_file_test.cpp settings_test.cpp)
+add_executable(settings_test doctor_notes_test.cpp input_file_test.cpp output_file_test.cpp settings_test.cpp)
 target_link_libraries(settings_test PRIVATE awaken_base GTest::gtest GTest::gtest_main)
 
 # Loads the vendors' libraries, and so is kept apart from the tests of what happens when nothing is loaded.

@@ -1,6 +1,7 @@
 // The files of a trace: what is in them, where they go, and that nothing is overwritten. tests/test_trace.py reads them
 // with a real JSON parser.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -289,12 +290,15 @@ TEST_F(Files, WhoHoldsAFolderIsTold) {
 TEST_F(Files, AFolderThatCannotBeWrittenToIsAnError) {
     const auto nothing = [](std::FILE*) {};
     EXPECT_THROW(write_file(path("missing/rank-0.json"), nothing), Error);
-    if (access("/dev/full", W_OK) == 0) {
-        // What the disk did not take does not count as written.
-        fs::create_symlink("/dev/full", path("x.json-" + std::to_string(getpid()) + ".partial"));
-        EXPECT_THROW(write_file(path("x.json"), [](std::FILE* const s) { std::fputs("text", s); }), Error);
-        EXPECT_EQ(count(), 0U);
-    }
+    // What the disk did not take does not count as written.
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit full{0, before.rlim_max};
+    std::signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+    EXPECT_THROW(write_file(path("x.json"), [](std::FILE* const s) { std::fputs("text", s); }), Error);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(count(), 0U);
 }
 
 /// A session is one for each process, so each of these tests has a process of its own.

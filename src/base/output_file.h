@@ -1,0 +1,21 @@
+// Files that appear whole or not at all: they are written under another name in the same folder, and then renamed.
+#pragma once
+
+#include <string>
+
+namespace awaken {
+
+/// A new, empty file beside the one whose place it will take.
+struct UnfinishedFile {
+    int descriptor = -1;  ///< for writing; -1: there is none, and errno says why
+    std::string path;
+};
+
+/// The name does not grow with that of `target`, which may be as long as the file system allows. Nothing that lies in
+/// the folder already is opened, nor what a link there leads to: others may have put it there.
+[[nodiscard]] UnfinishedFile open_beside(const std::string& target);
+
+/// Replaces a file, or makes it. Returns 0, or the errno of what went wrong; nothing has changed then.
+[[nodiscard]] int replace_file(const std::string& path, const std::string& text);
+
+}  // namespace awaken
