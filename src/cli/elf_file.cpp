@@ -24,12 +24,51 @@ constexpr unsigned char kOwnByteOrder = std::endian::native == std::endian::litt
 /// The kernel accepts no longer interpreter. A header with a longer one is damaged.
 constexpr std::uint64_t kLongestInterpreter = 4096;
 
+/// A longer table of strings, or of what the dynamic loader is to know, is damaged.
+constexpr std::uint64_t kLongestTable = 1U << 26;
+
 /// Reads exactly `size` bytes at `offset`.
 bool read_at(std::ifstream& file, std::uint64_t offset, void* into, std::size_t size) {
     file.clear();
     file.seekg(static_cast<std::streamoff>(offset));
     file.read(static_cast<char*>(into), static_cast<std::streamsize>(size));
     return file.good();
+}
+
+/// The names in the dynamic section, whose table of strings is given by its address in memory.
+std::vector<std::string> needed_libraries(std::ifstream& file, const std::vector<Elf64_Phdr>& segments) {
+    const auto dynamic = std::find_if(segments.begin(), segments.end(),
+                                      [](const Elf64_Phdr& segment) { return segment.p_type == PT_DYNAMIC; });
+    if (dynamic == segments.end() || dynamic->p_filesz > kLongestTable) {
+        return {};
+    }
+    std::vector<Elf64_Dyn> entries(dynamic->p_filesz / sizeof(Elf64_Dyn));
+    if (!read_at(file, dynamic->p_offset, entries.data(), entries.size() * sizeof(Elf64_Dyn))) {
+        return {};
+    }
+    const auto value_of = [&](const Elf64_Sxword tag) {
+        const auto entry =
+            std::find_if(entries.begin(), entries.end(), [=](const Elf64_Dyn& e) { return e.d_tag == tag; });
+        return entry != entries.end() ? entry->d_un.d_val : 0;
+    };
+    const std::uint64_t address = value_of(DT_STRTAB), size = value_of(DT_STRSZ);
+    const auto loaded = std::find_if(segments.begin(), segments.end(), [=](const Elf64_Phdr& segment) {
+        return segment.p_type == PT_LOAD && address - segment.p_vaddr < segment.p_filesz;
+    });
+    if (loaded == segments.end() || size > kLongestTable) {
+        return {};
+    }
+    std::string strings(size, '\0');
+    if (!read_at(file, address - loaded->p_vaddr + loaded->p_offset, strings.data(), strings.size())) {
+        return {};
+    }
+    std::vector<std::string> names;
+    for (const Elf64_Dyn& entry : entries) {
+        if (entry.d_tag == DT_NEEDED && entry.d_un.d_val < strings.size()) {
+            names.emplace_back(strings.c_str() + entry.d_un.d_val);
+        }
+    }
+    return names;
 }
 
 }  // namespace
@@ -49,11 +88,13 @@ ElfFile read_elf(const std::filesystem::path& path) {
     }
     result.has_own_machine = true;
     result.is_shared_object = header.e_type == ET_DYN;
+    std::vector<Elf64_Phdr> segments;
     for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
         Elf64_Phdr segment;
         if (!read_at(file, header.e_phoff + i * header.e_phentsize, &segment, sizeof segment)) {
             break;
         }
+        segments.push_back(segment);
         if (segment.p_type == PT_INTERP && segment.p_filesz <= kLongestInterpreter) {
             std::string text(segment.p_filesz, '\0');
             if (read_at(file, segment.p_offset, text.data(), text.size())) {
@@ -61,6 +102,7 @@ ElfFile read_elf(const std::filesystem::path& path) {
             }
         }
     }
+    result.needed = needed_libraries(file, segments);
     return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace awaken::cli {
 
@@ -10,8 +11,9 @@ struct ElfFile {
     bool is_elf = false;           ///< false: all other members are meaningless
     bool has_own_machine = false;  ///< has this program's word size, byte order and instruction set
     bool is_32_bit = false;
-    bool is_shared_object = false;  ///< ET_DYN: a library or a position-independent program
-    std::string interpreter;        ///< the dynamic loader that the file asks for; empty: a library or a static program
+    bool is_shared_object = false;    ///< ET_DYN: a library or a position-independent program
+    std::vector<std::string> needed;  ///< the libraries that the file names (DT_NEEDED), in their order
+    std::string interpreter;  ///< the dynamic loader that the file asks for; empty: a library or a static program
 };
 
 /// Reads the headers. A file that cannot be read or is damaged counts as no ELF file.

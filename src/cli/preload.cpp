@@ -6,7 +6,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "base/error.h"
 #include "emulation.h"
@@ -32,17 +35,36 @@ bool is_own_library(const std::string& entry, const fs::path& library) {
 }
 
 /// The entries of LD_PRELOAD in their order, without our library.
-std::string without_library(const fs::path& library, const std::string& preload) {
-    std::string result;
+std::vector<std::string> other_preloads(const fs::path& library) {
+    const std::string preload = environment_or_empty("LD_PRELOAD");
+    std::vector<std::string> entries;
     for (std::size_t begin = 0; begin < preload.size();) {
         const std::size_t end = std::min(preload.find_first_of(" :", begin), preload.size());
         const std::string entry = preload.substr(begin, end - begin);
         if (!entry.empty() && !is_own_library(entry, library)) {
-            result += (result.empty() ? "" : ":") + entry;
+            entries.push_back(entry);
         }
         begin = end + 1;
     }
-    return result;
+    return entries;
+}
+
+void set_preloads(const std::vector<std::string>& entries) {
+    std::string text;
+    for (const std::string& entry : entries) {
+        text += (text.empty() ? "" : ":") + entry;
+    }
+    set_variable("LD_PRELOAD", text);
+}
+
+/// Whether a library is the run-time library of a sanitizer that ends the program unless it comes before all others, so
+/// that it sees each of their calls of malloc().
+bool must_come_first(const std::string& library) {
+    constexpr std::string_view kNames[] = {"libasan.",         "libtsan.",         "liblsan.",          "libhwasan.",
+                                           "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.hwasan"};
+    const std::string name = fs::path(library).filename().native();
+    return std::any_of(std::begin(kNames), std::end(kNames),
+                       [&](const std::string_view begin) { return name.starts_with(begin); });
 }
 
 /// LD_LIBRARY_PATH with `folder` first, once.
@@ -73,21 +95,26 @@ void use_emulation_if_asked() {
 
 void preload_library(const fs::path& program) {
     const fs::path own = library();
-    check_preloadable(program);
-    const std::string others = without_library(own, environment_or_empty("LD_PRELOAD"));
-    set_variable("LD_PRELOAD", others.empty() ? own.native() : own.native() + ":" + others);
+    const std::vector<std::string> needed = check_preloadable(program);
+    std::vector<std::string> entries = other_preloads(own);
+    auto others = std::stable_partition(entries.begin(), entries.end(), must_come_first);
+    if (others == entries.begin()) {
+        // The dynamic loader finds it by its name as it does for the program, and loads it once.
+        const auto sanitizer = std::find_if(needed.begin(), needed.end(), must_come_first);
+        if (sanitizer != needed.end()) {
+            others = entries.insert(entries.begin(), *sanitizer) + 1;
+        }
+    }
+    entries.insert(others, own.native());
+    set_preloads(entries);
 }
 
 void drop_library() {
-    const std::string preload = environment_or_empty("LD_PRELOAD");
-    if (preload.empty()) {
-        return;
-    }
-    const std::string others = without_library(library(), preload);
+    const std::vector<std::string> others = other_preloads(library());
     if (others.empty()) {
         unsetenv("LD_PRELOAD");
     } else {
-        set_variable("LD_PRELOAD", others);
+        set_preloads(others);
     }
 }
 

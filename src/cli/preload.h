@@ -14,7 +14,8 @@ void set_variable(const char* name, const std::string& value);
 /// the emulation are wrong or this installation has none.
 void use_emulation_if_asked();
 
-/// Puts Awaken's library first in LD_PRELOAD. Throws StartError when `program` could not load it.
+/// Puts Awaken's library first in LD_PRELOAD, behind the sanitizer that the program is built with. Throws StartError
+/// when `program` could not load it.
 void preload_library(const std::filesystem::path& program);
 
 /// Takes Awaken's library out of LD_PRELOAD, where an earlier `awaken exec` may have put it.

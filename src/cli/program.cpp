@@ -105,7 +105,7 @@ fs::path find_program(const std::string& name) {
     throw StartError(kNotFound, "there is no program " + name + " in PATH", remedy);
 }
 
-void check_preloadable(const fs::path& program) {
+std::vector<std::string> check_preloadable(const fs::path& program) {
     fs::path file = program;
     for (int depth = 0; depth < kDeepestScript; ++depth) {
         const std::optional<std::string> interpreter = script_interpreter(file);
@@ -122,7 +122,7 @@ void check_preloadable(const fs::path& program) {
     }
     const ElfFile elf = read_elf(file);
     if (!elf.is_elf) {
-        return;  // execvp gives a text without a first line #! to /bin/sh; the kernel may know further formats
+        return {};  // execvp gives a text without a first line #! to /bin/sh; the kernel may know further formats
     }
     const std::string subject =
         file == program ? file.native() : file.native() + ", the interpreter of " + program.native() + ",";
@@ -149,6 +149,7 @@ void check_preloadable(const fs::path& program) {
                              "ignores preloads for it",
                          std::string("run a copy without these rights, or ") + kLinkInstead);
     }
+    return elf.needed;
 }
 
 }  // namespace awaken::cli

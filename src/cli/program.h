@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -32,6 +33,8 @@ class StartError : public Error {
 /// program. Such programs are static or 32-bit, have another instruction set or C library, or run with more rights than
 /// the caller. For a script, the interpreter counts. Preloading fails silently in these cases, and the program would
 /// then crash on the first device pointer.
-void check_preloadable(const std::filesystem::path& program);
+///
+/// Returns the libraries that the program names.
+std::vector<std::string> check_preloadable(const std::filesystem::path& program);
 
 }  // namespace awaken::cli

@@ -13,6 +13,7 @@ Writes into OUTPUT_DIRECTORY:
                        AWAKEN_ABSENT(...) for the others
   function_traits.inc  AWAKEN_TRAITS(waits, requests, is_inquiry, handles_objects, nonblocking) for every function,
                        in their order
+  mpi_names.inc        AWAKEN_CALLED(MPI_Send) or AWAKEN_OBJECT(ompi_mpi_comm_world) for every name of any of the ABIs
   waiting.inc          AWAKEN_WAITS(Comm_dup) for each function that waits in the MPI and is intercepted for that alone
 
 Only names are read: the types come from the headers themselves, through decltype, where the tables are used. Files are
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 # Predefined callbacks: programs and libraries compare their addresses, so they must stay the MPI's own.
@@ -134,6 +136,18 @@ def declared(declarations: Path) -> set[str]:
     return {name for name in names if not CALLBACKS.search(name)}
 
 
+def all_names(declarations: Iterable[Path]) -> str:
+    """The lines of mpi_names.inc: also callbacks, extensions, and objects such as Open MPI's predefined handles."""
+    text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in declarations)
+    called = set(re.findall(r"\b((?:P?MPI|MPIX|MPIR|OMPI_C_MPI)_\w+)\s*\(", text))
+    objects = set(re.findall(r"\bextern\b[^;(]*\b((?:MPI|ompi)_\w+)\s*;", text)) - called
+    return "".join(
+        f"{macro}({name})\n"
+        for macro, names in (("AWAKEN_CALLED", called), ("AWAKEN_OBJECT", objects))
+        for name in sorted(names)
+    )
+
+
 def write_if_changed(path: Path, text: str) -> None:
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
@@ -146,9 +160,11 @@ def main(arguments: list[str]) -> int:
     output = Path(arguments[1])
     output.mkdir(parents=True, exist_ok=True)
     abis: dict[str, set[str]] = {}
+    headers: list[Path] = []
     for argument in arguments[2:]:
         abi, declarations = argument.split("=", 1)
         abis[abi] = declared(Path(declarations))
+        headers.append(Path(declarations))
         if "Send" not in abis[abi]:
             print(f"generate_functions.py: {declarations} declares no PMPI_Send: not an mpi.h", file=sys.stderr)
             return 1
@@ -163,6 +179,7 @@ def main(arguments: list[str]) -> int:
         output / "functions.inc",
         "".join(f"AWAKEN_FUNCTION({index}, {name})\n" for index, name in enumerate(union)),
     )
+    write_if_changed(output / "mpi_names.inc", all_names(headers))
     write_if_changed(output / "function_traits.inc", traits(union, facts))
     write_if_changed(output / "waiting.inc", "".join(f"AWAKEN_WAITS({name})\n" for name in sorted(facts["mpi"])))
     for abi, names in abis.items():

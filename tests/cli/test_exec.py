@@ -192,6 +192,95 @@ def test_the_library_is_never_preloaded_twice(prefix: Prefix, tmp_path: Path) ->
     assert preload_of(nested) == [str(prefix.library)]
 
 
+OVERFLOW = """
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+static int counter;
+static void *count(void *unused) { ++counter; return unused; }
+int main(int argument_count, char **arguments) {
+    volatile char *memory = malloc(10);
+    puts(getenv("LD_PRELOAD"));
+    fflush(stdout);
+    if (argument_count > 1) {
+        pthread_t thread;
+        memory[9 + argument_count - 1] = 1;
+        pthread_create(&thread, NULL, count, NULL);
+        ++counter;
+        pthread_join(thread, NULL);
+    }
+    free((void *)memory);
+    return 0;
+}
+"""
+
+
+def sanitized(tmp_path: Path, *flags: str) -> Path:
+    try:
+        return compile_c(OVERFLOW, tmp_path / "sanitized", "-pthread", *flags)
+    except subprocess.CalledProcessError:
+        pytest.skip(f"the compiler has no library for {' '.join(flags)}")
+
+
+@pytest.mark.parametrize("preloaded", [False, True], ids=["linked", "preloaded"])
+@pytest.mark.parametrize(
+    ("flags", "named", "finds"),
+    [
+        (("-fsanitize=address",), "libasan.so", "heap-buffer-overflow"),
+        (("-fsanitize=address,undefined",), "libasan.so", "heap-buffer-overflow"),
+        (("-fsanitize=thread",), "libtsan.so", "data race"),
+        (("-fsanitize=address", "-static-libasan"), "", "heap-buffer-overflow"),
+        (("-fsanitize=undefined",), "", ""),
+    ],
+)
+def test_a_sanitizer_comes_before_the_library(
+    prefix: Prefix, tmp_path: Path, flags: tuple[str, ...], named: str, finds: str, preloaded: bool
+) -> None:
+    program = sanitized(tmp_path, *flags)
+    environment = {}
+    if preloaded:
+        # As the sanitizer's own message advises. A second copy of one that is linked statically is no use.
+        if not named:
+            pytest.skip("nothing to preload")
+        compiler = os.environ.get("CC", "cc")
+        found = subprocess.run([compiler, f"-print-file-name={named}"], capture_output=True, text=True, check=True)
+        environment["LD_PRELOAD"] = str(Path(found.stdout.strip()).resolve())
+    right = prefix.run_with(environment, "exec", program)
+    assert right.err.endswith("<preloaded>"), right.err
+    first, *others = preload_of(right)
+    if named:
+        assert Path(first).name.startswith(named) and others == [str(prefix.library)]
+    else:
+        assert [first, *others] == [str(prefix.library)]
+    if finds:
+        assert finds in prefix.run_with(environment, "exec", program, "wrong").err
+
+
+TOOL = """
+int PMPI_Initialized(int *), PMPI_Send(void);
+extern int ompi_mpi_comm_world;
+int (*call)(void) = PMPI_Send;
+int *handle = &ompi_mpi_comm_world;
+__attribute__((constructor)) static void begin(void) { int flag = 0; PMPI_Initialized(&flag); }
+"""
+MPI_PROGRAM = """
+#include <stdio.h>
+int ompi_mpi_comm_world;
+int PMPI_Initialized(int *flag) { return *flag = 0; }
+int PMPI_Send(void) { return 0; }
+int main(void) { return puts("ran") < 0; }
+"""
+
+
+def test_a_tool_that_is_not_linked_with_its_mpi(prefix: Prefix, tmp_path: Path) -> None:
+    """The dynamic loader loads it into `awaken`, too, which has no MPI."""
+    tool = compile_c(TOOL, tmp_path / "tool.so", "-shared", "-fPIC", "-Wl,-z,now")
+    program = compile_c(MPI_PROGRAM, tmp_path / "program", "-rdynamic")
+    result = prefix.run("exec", program, LD_PRELOAD=str(tool))
+    assert (result.status, result.out) == (0, "ran\n"), result.err
+    assert prefix.run("version", LD_PRELOAD=str(tool)).status == 0
+
+
 @pytest.mark.parametrize(
     ("options", "variable", "value"),
     [
