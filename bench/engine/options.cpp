@@ -661,7 +661,7 @@ const std::vector<Row>& rows() {
         {kOurs, "start-limit", "SECONDS",
          "comparisons with launches: gives up one whose ranks have not started by then (120)",
          set_number<&Options::start_limit_s, 1>},
-        {kOurs, "turns", "ADDRESS", "given to launches of a comparison by the process that starts them",
+        {kOurs, "turns", "FILE", "given to launches of a comparison by the process that starts them",
          set_text<&Options::turns>},
         {kOurs, "mode", "waited,queued",
          "comparisons: each call waited for, or calls started back to back and waited for together", set_modes,

@@ -175,7 +175,7 @@ struct Options {
     std::string listen_address = "127.0.0.1";  ///< --listen: where ranks ask for their turn
     double start_limit_s = 120;     ///< --start-limit: a launch whose ranks have not come by then is given up
     bool assume_gpu_aware = false;  ///< --assume-gpu-aware: native is given device memory without asking whether it may
-    std::string turns;              ///< --turns HOST:PORT:TOKEN:GROUP; set by the process that launches
+    std::string turns;              ///< --turns: a file with HOST:PORT:TOKEN:GROUP; set by the process that launches
 
     /// What is to be told on stderr: options accepted without effect, and why.
     std::vector<std::string> notes;

@@ -90,7 +90,7 @@ TurnClient::TurnClient(const std::string& address, const int rank, const int ran
     for (std::string& part : parts) {
         const std::size_t colon = rest.rfind(':');
         if (colon == std::string::npos) {
-            throw Error("--turns " + address + " is no HOST:PORT:TOKEN:GROUP", "leave it to `awaken bench --launcher`");
+            throw Error("the file of --turns holds no HOST:PORT:TOKEN:GROUP", "leave it to `awaken bench --launcher`");
         }
         part = rest.substr(colon + 1);
         rest.resize(colon);

@@ -9,6 +9,7 @@
 //     rank -> server   wait STEP        my group is about to measure step STEP (types x sizes, counted from 0)
 //     server -> rank   go
 //     rank -> server   end              nothing more will be measured
+// TOKEN keeps others off the port. Ranks find it with the address in a file that only their user may read.
 // A group's turn ends when all its ranks wait again or have ended. The next turn goes to the group with the lowest
 // step, and among those to the one that had its turn longest ago.
 #pragma once

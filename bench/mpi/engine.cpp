@@ -17,6 +17,8 @@
 #include <memory>
 #include <optional>
 
+#include "base/error.h"
+#include "base/input_file.h"
 #include "engine/printer.h"
 #include "engine/results_file.h"
 #include "engine/statistics.h"
@@ -154,7 +156,7 @@ class Measurements {
           _json(environment, manifest),
           _progress(environment.rank == 0 && environment.options.progress, environment.test.name) {
         if (!_options.turns.empty()) {
-            _turns = TurnClient(_options.turns, environment.rank, environment.ranks);
+            _turns = TurnClient(turn_address(), environment.rank, environment.ranks);
         }
         if (environment.rank == 0 && !_comparison && _options.json_file != "-") {
             _printer = make_osu_printer(stdout, _options, environment.test);
@@ -168,6 +170,25 @@ class Measurements {
     }
 
   private:
+    /// Rank 0 alone reads it: ranks on other nodes need not share the folder. Collective.
+    [[nodiscard]] std::string turn_address() const {
+        std::array<char, 512> address{};
+        together(communicator(), [&] {
+            if (_environment.rank != 0) {
+                return;
+            }
+            const InputFile file = read_input_file(_options.turns, address.size() - 1);
+            if (!file.why_not.empty()) {
+                throw Error("--turns " + _options.turns + " cannot be read (" + file.why_not + ")",
+                            "leave it to `awaken bench --launcher`, started in a folder that all nodes share");
+            }
+            file.text.copy(address.data(), file.text.size());
+        });
+        check_mpi(MPI_Bcast(address.data(), static_cast<int>(address.size()), MPI_CHAR, 0, communicator()),
+                  "MPI_Bcast");
+        return address.data();
+    }
+
     /// Tells also after an error that all ranks know of: what was measured until then is not lost.
     static void do_and_tell(const auto& work, const auto& tell) {
         try {

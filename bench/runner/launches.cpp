@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "engine/printer.h"
 #include "engine/results_file.h"
 #include "engine/turns.h"
@@ -586,7 +587,12 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
         launches[index].json = stem.native() + ".json";
         launches[index].output = stem.native() + ".out";
         launches[index].errors = stem.native() + ".err";
-        complete_command(launches[index], words, awaken, server.address(index));
+        const std::string turns = stem.native() + ".turns";
+        // In the folder that only this user may enter. Command lines are for all users to read.
+        if (const int reason = replace_file(turns, server.address(index)); reason != 0) {
+            throw Error("cannot write " + turns + " (" + std::strerror(reason) + ")", "make room on its file system");
+        }
+        complete_command(launches[index], words, awaken, turns);
     }
 
     struct sigaction action{};

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,28 @@ def test_two_mpis_and_two_environments(
     assert with_pool == ["copied: environment.AWAKEN_PINNED_POOL"], manifest
     for name in found:
         assert name in result.output
+
+
+def test_command_lines_tell_no_secret(
+    compare: Callable[..., harness.Result], launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    """Every user of the machine can read them. What lets a rank ask for its turn is in a file of this user's."""
+    words = tmp_path / "words"
+    script = tmp_path / "launch.py"
+    script.write_text(
+        "import os, stat, sys\n"
+        "file = sys.argv[sys.argv.index('--turns') + 1]\n"
+        "open_to = stat.S_IMODE(os.stat(os.path.dirname(file)).st_mode)\n"
+        "parts = open(file).read().split(':')\n"
+        f"open({str(words)!r}, 'w').write(f'{{open_to:o}} {{any(parts[-2] in word for word in sys.argv)}}')\n"
+        "os.execvp(sys.argv[1], sys.argv[1:])\n"
+    )
+    result = compare(
+        "latency", *SIZES, "--compare", "native,other=native+A=1",
+        "--launcher", f"{sys.executable} {script} {launcher('mpich')}",
+    )  # fmt: skip
+    assert result.status == 0, result.explain()
+    assert words.read_text() == "700 False"
 
 
 def test_a_launch_that_fails_is_named_and_the_others_go_on(
