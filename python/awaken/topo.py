@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from awaken import conformance, interruption, link_limits, output_files, placement, terminal
@@ -95,6 +96,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     gpus = options.gpus.split(",")
     if len(set(gpus)) < len(gpus):
         parser.error(f"--gpus {options.gpus} names a GPU twice")
+    if options.sysfs != parser.get_default("sysfs") and not Path(options.sysfs).is_dir():
+        parser.error(f"--sysfs {options.sysfs} is no folder")
     options.emulate = options.emulate or os.environ.get("AWAKEN_EMULATE", "")
     options.bytes = options.bytes or ("4M" if options.emulate else "512M")
     options.mpi_bytes = options.mpi_bytes or ("4M" if options.emulate else "256M")

@@ -418,6 +418,7 @@ def test_no_gpu_is_said(tmp_path: Path) -> None:
         (["--mpi-bytes", "-1"], "-1 is no size"),
         (["--mpi-bytes", "1.5G"], "1.5G is no size"),
         (["--gpus", "0,0"], "names a GPU twice"),
+        (["--sysfs", "/nonexistent"], "--sysfs /nonexistent is no folder"),
         (["--gpus", "0,7"], "there is no GPU 7"),
         (["--json", "/no/such/folder/file"], "/no/such/folder/file"),
     ],
