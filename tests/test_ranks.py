@@ -35,6 +35,10 @@ DEFAULT: tuple[Case, ...] = (
     ("mpich", "cuda:2", "files", 2, ("--mix=device",)),
     ("openmpi", "hip:2", "files", 2, ("--mix=drawn-1",)),
     ("mpi5", "cuda:1", "files", 2, ("--mix=drawn-2",)),
+    *(
+        (mpi, emulate, "files", 2, ("--mix=device", "--filter=completed_by"))
+        for mpi, emulate in (("mpich", "hip:2"), ("openmpi", "cuda:2"), ("mpi5", "hip:1"))
+    ),
     ("openmpi", "cuda:2", "collectives", 3, ("--mix=drawn-2",)),
     ("openmpi", "cuda:2", "datatypes", 3, ("--mix=drawn-1",)),
     ("openmpi", "cuda:2", "point_to_point", 4, ("--mix=drawn-1",)),

@@ -37,8 +37,8 @@ void return_status(MPI_Status* const status, const MPI_Status& own) noexcept {
 
 namespace {
 
-/// MPI_Request_get_status, whose errors only the caller sees. The program must see each error once, when it completes
-/// the request.
+/// MPI_Request_get_status of a message, whose errors only the caller sees. The program must see each error once, when
+/// it completes the request.
 int ask(const MPI_Request request, int& flag, MPI_Status& status) {
     Layer& owner = layer();
     std::optional<ScopedErrorsReturn> quietly;
@@ -132,8 +132,7 @@ int cancel_send(void*, int) {
 
 void Operation::take_own_handle(MPI_Request* const request) {
     const Native& native = layer().real;
-    int done = 0;
-    if (native.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
+    if (Requests::is_over_at_once(*request)) {
         native.Wait(request, MPI_STATUS_IGNORE);
         _own_handle = true;
         if (const MPI_Request spare = layer().requests.take_spare_handle(); spare != MPI_REQUEST_NULL) {
@@ -392,14 +391,9 @@ void Requests::flush_progress_ops() {
     }
 }
 
-void Requests::await_native(MPI_Request request) {
-    for (WaitLoop waiting; request != MPI_REQUEST_NULL; waiting.turn()) {
-        int done = 0;
-        MPI_Status ignored{};
-        if (ask(request, done, ignored) != MPI_SUCCESS || done != 0) {
-            return;
-        }
-    }
+bool Requests::is_over_at_once(const MPI_Request request) {
+    int done = 0;
+    return layer().real.Request_get_status(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
 }
 
 std::shared_ptr<Operation> Requests::find(const MPI_Request request) const {

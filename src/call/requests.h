@@ -211,6 +211,11 @@ class Requests {
     [[nodiscard]] bool any() const noexcept { return _tracked.load(std::memory_order_acquire) != 0; }
     /// Returns null also for an operation that a call is completing: by now its handle may stand for another operation.
     [[nodiscard]] std::shared_ptr<Operation> find(MPI_Request request) const;
+    /// Whether an operation was over when the MPI gave out its request. MPIs have one request for all such operations.
+    /// That handle identifies none of them, and nothing is left to wait for. Only for messages, collectives and
+    /// one-sided operations, of which the MPIs answer rightly. In MPICH, MPI_Test completes a file access once more if
+    /// somebody has asked before.
+    [[nodiscard]] static bool is_over_at_once(MPI_Request request);
     /// A handle that stands for no native operation, MPI_REQUEST_NULL where there is none: an inactive persistent
     /// request, which the MPI never completes. It costs a tenth of what a generalized request costs.
     [[nodiscard]] MPI_Request take_spare_handle();
@@ -231,8 +236,6 @@ class Requests {
     void leave_progress_ops();
     /// The thread is about to wait in the MPI, where nothing advances the progress operations: see call/waiting.h.
     void flush_progress_ops();
-    /// Waits for a native request without completing it, and advances everything else meanwhile.
-    void await_native(MPI_Request request);
     /// A thread is about to wait in the MPI, or is back from there.
     void enter_waiting() noexcept {
         ++_own_waiting;

@@ -38,10 +38,7 @@ int carry_out(Stage& stage, Native native, MPI_Request* const request) {
     stage.load();
     const int error = native();
     if (error == MPI_SUCCESS && stage.active()) {
-        // An MPI may hand out one and the same request for all operations that are over when the call returns, such as
-        // those of a communicator of one rank. Such a handle tells nothing, and there is nothing left to wait for.
-        int done = 0;
-        if (layer().real.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
+        if (Requests::is_over_at_once(*request)) {  // as on a communicator of one rank
             stage.store();
             return error;
         }

@@ -68,19 +68,12 @@ struct Nonblocking : WithAndWithoutOffset<Nonblocking<direction>> {
         if (error != MPI_SUCCESS || !stage.active()) {
             return error;
         }
-        // MPIs may use one shared request for all operations that are over when they return. Such a handle cannot
-        // identify the operation.
-        Layer& owner = layer();
-        int done = 0;
-        MPI_Status status{};
-        if (owner.real.Request_get_status(*request, &done, &status) == MPI_SUCCESS && done != 0) {
-            stage.store(transferred_bytes(status));
-            return error;
-        }
+        // Nobody asks whether it is over: see Requests::is_over_at_once(). The status says how much was read, so each
+        // access has a request of its own.
         auto operation = make_operation(Operation::Kind::once, std::move(stage));
         operation->handle = operation->native_request = *request;
         operation->reads = direction == Access::out;
-        owner.requests.track(std::move(operation));
+        layer().requests.track(std::move(operation));
         return error;
     }
 };

@@ -78,15 +78,6 @@ class NativeRequests {
     /// False when the program's own array serves as well.
     [[nodiscard]] bool any() const noexcept { return _any || layer().has_pending_fragments(); }
     [[nodiscard]] bool progressing() const noexcept { return _exchanging; }
-    /// Waits for all native requests while fragments of the layer must go on. The MPI then need not wait for them.
-    void await_native() const {
-        for (const MPI_Request native_request : _native_requests) {
-            if (!layer().has_pending_fragments()) {
-                return;
-            }
-            layer().requests.await_native(native_request);
-        }
-    }
     [[nodiscard]] MPI_Request* data() noexcept { return _native_requests.data(); }
 
     [[nodiscard]] bool ready(const std::size_t i) {
@@ -204,6 +195,21 @@ class NativeRequests {
     return layer().requests.any() || layer().has_pending_fragments();
 }
 
+// The following functions wait for native requests while fragments of the layer must go on. They ask by functions that
+// complete what is over, since the program's requests may be of any kind: see the README of src/call.
+
+template <Function function>
+int wait_for_one(NativeRequests& native_requests, MPI_Status& status) {
+    for (WaitLoop waiting; layer().has_pending_fragments(); waiting.turn()) {
+        int flag = 0;
+        const int error = layer().below.Test(native_requests.data(), &flag, &status);
+        if (flag != 0 || error != MPI_SUCCESS) {
+            return error;
+        }
+    }
+    return below<function>()(native_requests.data(), &status);
+}
+
 struct Wait {
     template <Function function>
     static int run(Call&, MPI_Request* request, MPI_Status* status) {
@@ -212,9 +218,8 @@ struct Wait {
             NativeRequests native_requests(1, request);
             if (native_requests.any()) {
                 native_requests.conclude();
-                native_requests.await_native();
                 MPI_Status own{};
-                int error = below<function>()(native_requests.data(), &own);
+                int error = wait_for_one<function>(native_requests, own);
                 native_requests.complete(0, own, error);
                 return_status(status, own);
                 return error;
@@ -313,6 +318,43 @@ int complete_all(NativeRequests& native_requests, const int count, const int err
     return MPI_ERR_IN_STATUS;
 }
 
+template <Function function>
+int wait_for_all(NativeRequests& native_requests, const int count, MPI_Status* const statuses) {
+    AWAKEN_STEP("Waitall: native");
+    if (!layer().has_pending_fragments()) {
+        return below<function>()(count, native_requests.data(), statuses);
+    }
+    MPI_Request none = MPI_REQUEST_NULL;
+    int completed = 0;
+    MPI_Status empty{};
+    layer().real.Test(&none, &completed, &empty);
+    for (int i = 0; i < count; ++i) {
+        statuses[i] = empty;
+        statuses[i].MPI_ERROR = MPI_ERR_PENDING;
+    }
+    std::vector<int> indices(static_cast<std::size_t>(count));
+    std::vector<StatusSlot> found(static_cast<std::size_t>(count));
+    int result = MPI_SUCCESS;
+    for (WaitLoop waiting;; waiting.turn()) {
+        const int error =
+            layer().below.Testsome(count, native_requests.data(), &completed, indices.data(), &found.front().value);
+        for (int at = 0; completed != MPI_UNDEFINED && at < completed; ++at) {
+            MPI_Status& status = found[static_cast<std::size_t>(at)].value;
+            status.MPI_ERROR = outcome(error, status);
+            statuses[indices[static_cast<std::size_t>(at)]] = status;
+        }
+        result = error != MPI_SUCCESS ? error : result;
+        if (completed == MPI_UNDEFINED || (completed == 0 && error != MPI_SUCCESS)) {
+            break;  // all are complete, or the rest cannot be
+        }
+    }
+    for (int i = 0; completed == MPI_UNDEFINED && i < count; ++i) {
+        // Null and inactive requests were never found.
+        statuses[i].MPI_ERROR = is_pending(statuses[i].MPI_ERROR) ? MPI_SUCCESS : statuses[i].MPI_ERROR;
+    }
+    return result;
+}
+
 struct WaitAll {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], MPI_Status* statuses) {
@@ -322,12 +364,8 @@ struct WaitAll {
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
                 native_requests.conclude();
-                native_requests.await_native();
                 Statuses own(count, statuses);
-                const int error = [&] {
-                    AWAKEN_STEP("Waitall: native");
-                    return below<function>()(count, native_requests.data(), own.data());
-                }();
+                const int error = wait_for_all<function>(native_requests, count, own.data());
                 return complete_all(native_requests, count, error, own.data());
             }
         }
@@ -378,7 +416,6 @@ bool test_any(NativeRequests& native_requests, const int count, int* const index
     return false;
 }
 
-/// For calls that wait for no operation of the layer, though something else may have to go on meanwhile.
 template <Function function>
 int wait_for_any(NativeRequests& native_requests, const int count, int* const index, MPI_Status& status) {
     if (!layer().has_pending_fragments()) {
@@ -454,7 +491,6 @@ struct TestAny {
     }
 };
 
-/// Like wait_for_any().
 template <Function function>
 int complete_some(NativeRequests& native_requests, const int count, int* const completed, int* const indices,
                   MPI_Status* const statuses) {

@@ -51,11 +51,8 @@ void track(std::unique_ptr<MessageOp> message, MPI_Request* const request) {
         owner.requests.track(std::move(operation));
         return;
     }
-    // MPIs use one shared request for all sends that are over when they return. Such a handle cannot identify the
-    // operation, and the MPI has already sent its staging buffer.
-    int done = 0;
-    if (!arrives && owner.real.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
-        return;
+    if (!arrives && Requests::is_over_at_once(*request)) {
+        return;  // the MPI has already sent the staging buffer
     }
     auto operation = make_operation(Operation::Kind::once, message->take_stage());
     operation->handle = operation->native_request = *request;

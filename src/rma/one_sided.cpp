@@ -73,10 +73,7 @@ void keep(Window& window, const int target, Stage stage) {
 }
 
 void keep(Window& window, const int target, Stage stage, MPI_Request* const request) {
-    // An MPI may hand out one and the same request for all operations that are over when the call returns. Such a
-    // request stands for nothing.
-    int over = 0;
-    if (layer().real.Request_get_status(*request, &over, MPI_STATUS_IGNORE) == MPI_SUCCESS && over != 0) {
+    if (Requests::is_over_at_once(*request)) {
         stage.store();
         return;
     }

@@ -5,18 +5,20 @@ using namespace ranks;
 
 namespace {
 
-/// A file of all ranks that is gone when it is closed. Its name is drawn by rank 0.
+/// A file of all ranks, or of this one, that is gone when it is closed. The name of a common one is drawn by rank 0.
 class TemporaryFile {
   public:
-    explicit TemporaryFile(Run& run) {
+    explicit TemporaryFile(Run& run, bool own = false) {
         const char* const folder = std::getenv("TMPDIR");
         static int made = 0;
         std::string name =
             format("%s/files-%d-%d", folder != nullptr ? folder : "/tmp", static_cast<int>(getpid()), ++made);
         name.resize(4096);
-        MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, run.comm);
-        OK(MPI_File_open(run.comm, name.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE,
-                         MPI_INFO_NULL, &_file));
+        if (!own) {
+            MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, run.comm);
+        }
+        OK(MPI_File_open(own ? MPI_COMM_SELF : run.comm, name.c_str(),
+                         MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &_file));
     }
     ~TemporaryFile() { MPI_File_close(&_file); }
     TemporaryFile(const TemporaryFile&) = delete;
@@ -258,6 +260,176 @@ void past_the_end(Run& run) {
     note(run, "read behind the end", status);
 }
 
+/// A function that completes requests, called until it has completed all.
+struct Completion {
+    std::string name;
+    std::function<void(Run&, std::vector<MPI_Request>&, std::vector<MPI_Status>&)> complete;
+    bool beside_messages = true;
+};
+
+template <class Function>
+void complete_some(Run& run, Function function, std::vector<MPI_Request>& requests, std::vector<MPI_Status>& statuses) {
+    const int count = static_cast<int>(requests.size());
+    std::vector<int> indices(requests.size());
+    std::vector<MPI_Status> found(requests.size());
+    for (int completed = 0; completed != MPI_UNDEFINED;) {
+        OK(function(count, requests.data(), &completed, indices.data(), found.data()));
+        for (int at = 0; completed != MPI_UNDEFINED && at < completed; ++at) {
+            const auto slot = static_cast<std::size_t>(at);
+            statuses[static_cast<std::size_t>(indices[slot])] = found[slot];
+        }
+    }
+}
+
+std::vector<Completion> completions() {
+    using Requests = std::vector<MPI_Request>;
+    using Statuses = std::vector<MPI_Status>;
+    const auto count_of = [](const Requests& requests) { return static_cast<int>(requests.size()); };
+#ifdef OPEN_MPI
+    constexpr bool kTestallMixes = true;
+#else  // MPICH 5.0.2 completes a file access twice if another request is not over yet, on host memory too
+    constexpr bool kTestallMixes = false;
+#endif
+    return {
+        {"wait",
+         [](Run& run, Requests& requests, Statuses& statuses) {
+             for (std::size_t at = 0; at < requests.size(); ++at) {
+                 OK(MPI_Wait(&requests[at], &statuses[at]));
+             }
+         }},
+        {"test",
+         [](Run& run, Requests& requests, Statuses& statuses) {
+             for (std::size_t at = 0; at < requests.size(); ++at) {
+                 for (int flag = 0; flag == 0;) {
+                     OK(MPI_Test(&requests[at], &flag, &statuses[at]));
+                 }
+             }
+         }},
+        {"waitall", [=](Run& run, Requests& requests,
+                        Statuses& statuses) { OK(MPI_Waitall(count_of(requests), requests.data(), statuses.data())); }},
+        {"testall",
+         [=](Run& run, Requests& requests, Statuses& statuses) {
+             for (int flag = 0; flag == 0;) {
+                 OK(MPI_Testall(count_of(requests), requests.data(), &flag, statuses.data()));
+             }
+         },
+         kTestallMixes},
+        {"waitany",
+         [=](Run& run, Requests& requests, Statuses& statuses) {
+             for (int index = 0; index != MPI_UNDEFINED;) {
+                 MPI_Status status{};
+                 OK(MPI_Waitany(count_of(requests), requests.data(), &index, &status));
+                 if (index != MPI_UNDEFINED) {
+                     statuses[static_cast<std::size_t>(index)] = status;
+                 }
+             }
+         }},
+        {"testany",
+         [=](Run& run, Requests& requests, Statuses& statuses) {
+             for (int index = 0, flag = 0; flag == 0 || index != MPI_UNDEFINED;) {
+                 MPI_Status status{};
+                 OK(MPI_Testany(count_of(requests), requests.data(), &index, &flag, &status));
+                 if (flag != 0 && index != MPI_UNDEFINED) {
+                     statuses[static_cast<std::size_t>(index)] = status;
+                 }
+             }
+         }},
+        {"waitsome", [](Run& run, Requests& requests,
+                        Statuses& statuses) { complete_some(run, MPI_Waitsome, requests, statuses); }},
+        {"testsome", [](Run& run, Requests& requests,
+                        Statuses& statuses) { complete_some(run, MPI_Testsome, requests, statuses); }},
+        // MPICH completes an access that is asked about by MPI_Test, but not by MPI_Wait, once more.
+        {"get_status",
+         [=](Run& run, Requests& requests, Statuses& statuses) {
+             for (std::size_t at = 0; at < requests.size(); ++at) {
+                 for (int flag = 0; flag == 0;) {
+                     OK(MPI_Request_get_status(requests[at], &flag, &statuses[at]));
+                 }
+             }
+             OK(MPI_Waitall(count_of(requests), requests.data(), MPI_STATUSES_IGNORE));
+         }},
+    };
+}
+
+using Access = std::function<int(MPI_File, MPI_Offset, void*, int, MPI_Datatype, MPI_Request*)>;
+
+template <class Function>
+Access at_pointer(Function function) {
+    return
+        [function](MPI_File file, MPI_Offset offset, void* buffer, int count, MPI_Datatype type, MPI_Request* request) {
+            MPI_File_seek(file, offset, MPI_SEEK_SET);
+            return function(file, buffer, count, type, request);
+        };
+}
+
+template <class Function>
+Access at_shared_pointer(Function function) {
+    return [function](MPI_File file, MPI_Offset, void* buffer, int count, MPI_Datatype type, MPI_Request* request) {
+        return function(file, buffer, count, type, request);
+    };
+}
+
+/// Accesses of one kind, of all ranks or, by the pointer that they share, of a file of each rank.
+struct Kinds {
+    std::string name;
+    Access write, read;
+    bool shared = false;
+};
+
+std::vector<Kinds> kinds_of_access() {
+    return {
+        {"at", MPI_File_iwrite_at, MPI_File_iread_at},
+        {"at all", MPI_File_iwrite_at_all, MPI_File_iread_at_all},
+        {"pointer", at_pointer(MPI_File_iwrite), at_pointer(MPI_File_iread)},
+        {"pointer all", at_pointer(MPI_File_iwrite_all), at_pointer(MPI_File_iread_all)},
+        {"shared", at_shared_pointer(MPI_File_iwrite_shared), at_shared_pointer(MPI_File_iread_shared), true},
+    };
+}
+
+/// Each kind of access, dense and with gaps, completed by itself and beside messages.
+void completed(Run& run, const Completion& completion) {
+    const Gaps gaps;
+    const int next = (run.rank + 1) % run.size, previous = (run.rank + run.size - 1) % run.size;
+    constexpr int kMessage = 9000;
+    for (const Kinds& kinds : kinds_of_access()) {
+        for (const bool beside_messages : {false, true}) {
+            if (beside_messages && !completion.beside_messages) {
+                continue;
+            }
+            for (const bool dense : {true, false}) {
+                const int count = dense ? Gaps::kIntegers : 1;
+                const MPI_Datatype type = dense ? MPI_INT : MPI_Datatype(gaps);
+                const TemporaryFile file(run, kinds.shared);
+                std::byte* out = run.input(Gaps::kExtent);
+                std::byte* in = run.input(Gaps::kExtent);
+                std::byte* message = run.input(kMessage);
+                std::byte* received = run.input(kMessage);
+                const MPI_Offset mine = static_cast<MPI_Offset>(run.rank) * Gaps::kBytes;
+                const auto access = [&](const Access& begin, std::byte* buffer, const std::string& name) {
+                    std::vector<MPI_Request> requests(1, MPI_REQUEST_NULL);
+                    if (beside_messages) {
+                        requests.resize(3, MPI_REQUEST_NULL);
+                        OK(MPI_Irecv(received, kMessage, MPI_BYTE, previous, 1, run.comm, &requests[1]));
+                        OK(MPI_Isend(message, kMessage, MPI_BYTE, next, 1, run.comm, &requests[2]));
+                    }
+                    std::vector<MPI_Status> statuses(requests.size());
+                    OK(begin(file, mine, buffer, count, type, requests.data()));
+                    completion.complete(run, requests, statuses);
+                    note(run, (kinds.name + name).c_str(), statuses[0]);
+                    run.expect(requests[0] == MPI_REQUEST_NULL, "a completed request is null");
+                };
+                access(kinds.write, out, " written");
+                synchronise(run, file);
+                if (kinds.shared) {
+                    OK(MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
+                }
+                access(kinds.read, in, " read");
+                synchronise(run, file);
+            }
+        }
+    }
+}
+
 #if RANKS_HAVE_LARGE_COUNT
 void large_counts(Run& run) {
     const TemporaryFile file(run);
@@ -288,6 +460,9 @@ int main(int argc, char** argv) {
     suite.add("never_ended", never_ended);
 #endif
     suite.add("past_the_end", past_the_end);
+    for (const Completion& completion : completions()) {
+        suite.add("completed_by_" + completion.name, [completion](Run& run) { completed(run, completion); });
+    }
 #if RANKS_HAVE_LARGE_COUNT
     suite.add("large_counts", large_counts);
 #endif

@@ -183,6 +183,49 @@ void one_way(Run& run, const Complete& complete, const bool backwards) {
     }
 }
 
+/// How often the MPI has asked the program's own request for its status.
+int queries = 0;
+int query(void*, MPI_Status* status) {
+    ++queries;
+    MPI_Status_set_elements(status, MPI_BYTE, 42);
+    MPI_Status_set_cancelled(status, 0);
+    status->MPI_SOURCE = status->MPI_TAG = MPI_UNDEFINED;
+    return MPI_SUCCESS;
+}
+
+/// A generalized request is completed while messages are under way that their receiver takes only later: once, among
+/// others that are null or inactive.
+void request_of_the_program(Run& run, const bool alone) {
+    const Pair pair(run);
+    if (!pair.active) {
+        return;
+    }
+    Window window(run);
+    const Step step(run, "all");
+    if (!pair.lower) {
+        OK(MPI_Recv(nullptr, 0, MPI_BYTE, pair.peer, kTokenTag, run.comm, MPI_STATUS_IGNORE));
+        window.receive_each(pair.peer, false);
+        return;
+    }
+    std::vector<MPI_Request> requests = window.send(pair.peer);
+    std::array<MPI_Request, 3> own{MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    std::array<MPI_Status, 3> statuses{};
+    OK(MPI_Recv_init(nullptr, 0, MPI_BYTE, pair.peer, kHostTag, run.comm, &own[1]));
+    OK(MPI_Grequest_start(
+        query, [](void*) { return MPI_SUCCESS; }, [](void*, int) { return MPI_SUCCESS; }, nullptr, &own[2]));
+    OK(MPI_Grequest_complete(own[2]));
+    queries = 0;
+    OK(alone ? MPI_Wait(&own[2], &statuses[2]) : MPI_Waitall(3, own.data(), statuses.data()));
+    run.expect(queries == 1, format("it was asked %d times", queries));
+    run.expect(own[2] == MPI_REQUEST_NULL && own[1] != MPI_REQUEST_NULL, "it is over, the inactive one stays");
+    for (std::size_t at = alone ? 2 : 0; at < own.size(); ++at) {
+        run.note_status(format("request %zu", at), statuses[at], MPI_BYTE);
+    }
+    OK(MPI_Request_free(&own[1]));
+    OK(MPI_Send(nullptr, 0, MPI_BYTE, pair.peer, kTokenTag, run.comm));
+    await_all(run, requests);
+}
+
 /// Keeps another process from the processor, again and again for longer than anybody might take for a sign that it is
 /// somewhere else, and lets it run for moments. Goes on by itself; at the end the process runs.
 class Stopping {
@@ -701,6 +744,8 @@ void add_cases(Suite& suite) {
         suite.add("backwards_" + name, [complete = complete](Run& run) { one_way(run, complete, true); });
     }
     suite.add("crossed", crossed);
+    suite.add("request_of_the_program", [](Run& run) { request_of_the_program(run, true); });
+    suite.add("request_of_the_program_among_others", [](Run& run) { request_of_the_program(run, false); });
     suite.add("then_without_mpi", [](Run& run) { then_without_mpi(run, false); });
     suite.add("then_without_mpi_stopped", [](Run& run) { then_without_mpi(run, true); }, 2, Weight::heavy);
 #if RANKS_HAVE_SLOW_MPI
