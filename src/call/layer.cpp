@@ -18,6 +18,7 @@ Layer::Layer(const loader::Binding& mpi, Settings given)
       observed(settings.report || tracing),
       default_handlers(real, binding),
       datatypes(real),
+      receive_types(real),
       pool(settings.pinned_pool_bytes),
       requests(real),
       collectives(settings),
@@ -130,6 +131,7 @@ void Layer::mpi_started(const bool world_model) {
         real.Comm_size(MPI_COMM_WORLD, &_size);
         fault_tolerance.mpi_started(real);
         requests.world_started();
+        receive_types.set_world(true);
         node_peers.after_init();
         // A program may have begun to use its GPU before MPI: then others may send RTS messages from now on.
         if (gpu::Runtime& known = gpu(); known.vendor() != gpu::Vendor::none) {
@@ -160,12 +162,14 @@ void Layer::mpi_stopping(const bool world_model) {
         communicators.give_up();
         node_peers.before_finalize();
         requests.world_stopping();
+        receive_types.set_world(false);
     }
     if (tracing && (world_model || (last && _rank < 0))) {
         trace.end();
     }
     if (last) {
         datatypes.clear();
+        receive_types.clear();
     }
 }
 

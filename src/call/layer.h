@@ -21,6 +21,7 @@
 #include "call/split_accesses.h"
 #include "coll/device/choices.h"
 #include "gpu/gpu.h"
+#include "mpi/bytes_type.h"
 #include "mpi/datatypes.h"
 #include "mpi/fault_tolerance.h"
 #include "mpi/native.h"
@@ -53,6 +54,7 @@ class Layer {
     FaultTolerance fault_tolerance;
     DefaultHandlers default_handlers;
     Datatypes datatypes;
+    ReceiveTypes receive_types;
     transfer::ProcessMemory process_memory;
     transfer::PinnedPool pool;
     transfer::BounceBufferPool bounce_buffers;

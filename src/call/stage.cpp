@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "call/call.h"
 
@@ -417,17 +418,28 @@ void Stage::store_partition(const StagingBuffer& staged, Segment& segment) {
     }
 }
 
+std::shared_ptr<const BytesType> Stage::receive_type() const {
+    const StagingBuffer& staged = _staging_buffers.front();
+    return _layer->receive_types.find(bytes_of(staged, staged.segments.front()));
+}
+
 void Stage::load() {
     for (const StagingBuffer& staged : _staging_buffers) {
         if (staged.access != Access::out && !staged.by_partition) {
             for (const Segment& segment : staged.segments) {
                 load(staged, segment);
             }
+            if (_received != nullptr) {
+                _received->put_right(staged.block.data(), bytes_of(staged, staged.segments.front()));
+            }
         }
     }
 }
 
 void Stage::store(const std::int64_t received) {
+    if (const auto type = std::exchange(_received, nullptr)) {
+        type->put_right(_staging_buffers.front().block.data(), received);
+    }
     for (StagingBuffer& staged : _staging_buffers) {
         if (staged.access == Access::in) {
             continue;

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "gpu/gpu.h"
+#include "mpi/bytes_type.h"
 #include "mpi/datatypes.h"
 #include "transfer/pinned_pool.h"
 
@@ -88,6 +89,13 @@ class Stage {
         const auto elements = static_cast<std::int64_t>(count);
         const Placed placed = place(access, address, elements, type, Packing::packed, -1, located);
         return {placed.address, count, placed.type};
+    }
+    /// A packed buffer that was placed alone, for a message that may be longer: see mpi/bytes_type.h.
+    template <class Count>
+    [[nodiscard]] Argument<Count> for_message(const Argument<Count>& placed) {
+        _received = active() ? receive_type() : nullptr;
+        return _received == nullptr ? placed
+                                    : Argument<Count>{_staging_buffers.front().block.data(), 1, _received->get()};
     }
     /// Whether the program asserts that its buffers are host memory: nobody asks the driver about them, except to check
     /// that (AWAKEN_CHECK). First called while the call lasts.
@@ -191,6 +199,7 @@ class Stage {
     bool place_blocks(Access access, const std::vector<Block>& blocks, bool one_type,
                       std::vector<std::int64_t>& offsets, std::vector<std::shared_ptr<const Datatype>>& types,
                       std::byte*& base);
+    [[nodiscard]] std::shared_ptr<const BytesType> receive_type() const;
     StagingBuffer& add_staging_buffer(Access access, Packing packing, std::size_t bytes);
     void load(const StagingBuffer& staged, const Segment& segment);
     void store(const StagingBuffer& staged, Segment& segment, std::int64_t limit);
@@ -202,6 +211,7 @@ class Stage {
     const char* _function;
     Call* _call;  ///< for accounting, while the call lasts
     std::vector<StagingBuffer> _staging_buffers;
+    std::shared_ptr<const BytesType> _received;  ///< of the bytes in the only staging buffer, or null
     std::vector<Watched> _watched;
     bool _watching = false;
     enum class Asserted : std::uint8_t { not_asked, nothing, host };

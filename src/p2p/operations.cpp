@@ -52,25 +52,6 @@ bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, con
 
 }  // namespace
 
-BytesType::BytesType(const std::int64_t bytes) {
-    const Native& native = layer().real;
-    constexpr std::int64_t kChunk = std::int64_t{1} << 30;
-    MPI_Datatype fragment = MPI_DATATYPE_NULL, fragments = MPI_DATATYPE_NULL;
-    native.Type_contiguous(static_cast<int>(kChunk), MPI_BYTE, &fragment);
-    native.Type_contiguous(static_cast<int>(bytes / kChunk), fragment, &fragments);
-    int lengths[] = {1, static_cast<int>(bytes % kChunk)};
-    MPI_Aint places[] = {0, static_cast<MPI_Aint>(bytes / kChunk * kChunk)};
-    MPI_Datatype types[] = {fragments, MPI_BYTE};
-    native.Type_create_struct(2, lengths, places, types, &_type);
-    native.Type_commit(&_type);
-    native.Type_free(&fragment);
-    native.Type_free(&fragments);
-}
-
-BytesType::~BytesType() {
-    layer().real.Type_free(&_type);
-}
-
 // ---- sending --------------------------------------------------------------------------------------------------------
 
 Posted SendOperation::rts() const noexcept {
@@ -332,13 +313,22 @@ void SendOperation::end() {
 
 // ---- receiving ------------------------------------------------------------------------------------------------------
 
-/// More bytes than an int can count become one element of a type made for them.
+/// Memory of the layer gets a type that no message overruns, and more bytes than an int can count one made for them.
 Posted RecvOperation::as_bytes(void* const address, const std::int64_t bytes) {
-    if (bytes <= std::numeric_limits<int>::max()) {
-        return {address, bytes, MPI_BYTE};
+    _bytes_type = _receiving == Receiving::in_place ? nullptr : layer().receive_types.find(bytes);
+    if (_bytes_type == nullptr) {
+        if (bytes <= std::numeric_limits<int>::max()) {
+            return {address, bytes, MPI_BYTE};
+        }
+        _bytes_type = std::make_shared<const BytesType>(layer().real, bytes, false);
     }
-    _bytes_type = std::make_shared<BytesType>(bytes);
     return {address, 1, _bytes_type->get()};
+}
+
+void RecvOperation::put_right(const std::int64_t bytes) noexcept {
+    if (const auto type = std::exchange(_bytes_type, nullptr)) {
+        type->put_right(received(), bytes);
+    }
 }
 
 Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int64_t count, const MPI_Datatype type,
@@ -364,7 +354,8 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
             return unchanged;
         }
         _receiving = Receiving::staged;
-        const Argument<std::int64_t> staged = _stage.buffer(Access::out, buffer, count, type, std::move(_located));
+        const Argument<std::int64_t> staged =
+            _stage.for_message(_stage.buffer(Access::out, buffer, count, type, std::move(_located)));
         return {staged.address, staged.count, staged.type};
     }
     _user = static_cast<std::byte*>(buffer);
@@ -425,7 +416,7 @@ bool RecvOperation::sees_rts() const noexcept {
     return layer().node_peers.begins_like_rts(received());
 }
 
-const std::byte* RecvOperation::received() const noexcept {
+std::byte* RecvOperation::received() const noexcept {
     switch (_receiving) {
         case Receiving::in_place:
             return _first;
@@ -449,6 +440,7 @@ void RecvOperation::arrived(const MPI_Status& status, const bool others) {
     }
     const std::int64_t bytes = received_bytes(status);
     const auto length = static_cast<std::size_t>(bytes);
+    put_right(bytes);
     ipc::Transport* const transport = layer().node_peers.transport_of(received(), length);
     if (transport == nullptr) {
         if (others && status.MPI_ERROR == MPI_SUCCESS) {
@@ -574,6 +566,7 @@ void RecvOperation::conclude_plain(const MPI_Status& status, const int error, co
         return;
     }
     const std::int64_t bytes = received_bytes(status);
+    put_right(bytes);
     _delivered = std::min(bytes, _capacity);
     if (_delivered != _early) {
         deliver(_delivered);

@@ -18,6 +18,7 @@
 #include "call/requests.h"
 #include "call/stage.h"
 #include "ipc/message.h"
+#include "mpi/bytes_type.h"
 #include "transfer/bounce_buffer.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -100,19 +101,6 @@ class SendOperation {
     std::shared_ptr<ipc::OutgoingMessage> _message;  ///< null: the MPI carries the bytes
 };
 
-/// A datatype of this many bytes, for counts beyond an int.
-class BytesType {
-  public:
-    explicit BytesType(std::int64_t bytes);
-    ~BytesType();
-    BytesType(const BytesType&) = delete;
-    BytesType& operator=(const BytesType&) = delete;
-    [[nodiscard]] MPI_Datatype get() const noexcept { return _type; }
-
-  private:
-    MPI_Datatype _type = MPI_DATATYPE_NULL;
-};
-
 class RecvOperation {
   public:
     explicit RecvOperation(Call& call) : _call(&call), _stage(call) {}
@@ -163,7 +151,10 @@ class RecvOperation {
     void conclude_fetched();
     void conclude_plain(const MPI_Status& status, int error, int error_class);
     [[nodiscard]] bool fetching() const noexcept { return _message != nullptr; }
-    [[nodiscard]] const std::byte* received() const noexcept;
+    /// Where the MPI has put what came.
+    [[nodiscard]] std::byte* received() const noexcept;
+    /// The MPI says that so many bytes came. Calls after the first do nothing.
+    void put_right(std::int64_t bytes) noexcept;
     /// Copies the `length` bytes of the RTS that has arrived. A function of its own, so that tests/tsan.supp can name
     /// it.
     [[nodiscard]] std::array<std::byte, ipc::kLongestRts> received_rts(std::size_t length) const noexcept;
@@ -189,7 +180,7 @@ class RecvOperation {
     std::int64_t _early = 0;                 ///< bytes that `_delivery` copies from the bounce buffer or staging block
     bool _held = false;                      ///< a poll of `_delivery` now would start its copy alone
     transfer::DeviceCopies::Copy _delivery;  ///< runs before conclude(); ends before `_block` does
-    std::shared_ptr<BytesType> _bytes_type;
+    std::shared_ptr<const BytesType> _bytes_type;
     std::shared_ptr<ipc::IncomingMessage> _message;  ///< null: the bytes came plain, or did not come yet
     bool _in_place = false;                          ///< the fetched bytes go to the program's own buffer
     bool _restored = false;

@@ -456,7 +456,7 @@ struct SendReceiveReplace {
                 send_and_receive<Count>(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
         } else {
             Stage stage(call);
-            const Argument<Count> replaced = stage.buffer(Access::inout, buffer, count, type);
+            const Argument<Count> replaced = stage.for_message(stage.buffer(Access::inout, buffer, count, type));
             layer().requests.flush_progress_ops();
             if (!stage.active()) {
                 return below<function>()(buffer, count, type, destination, send_tag, source, receive_tag, comm, status);
