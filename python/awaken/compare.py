@@ -39,7 +39,7 @@ SAME, BETTER, WORSE, BROKEN, GONE, NEW = "same", "better", "worse", "broken", "g
 """BROKEN: it ran and its data were right, and now it cannot run or they are wrong. GONE and NEW: measured on one
 side only."""
 
-Key = tuple[str, str, Optional[int], str, str, str]
+Key = tuple[str, str, str, Optional[int], str, str, str]
 """Test, implementation, ranks, type, buffers, mode."""
 
 MatrixKey = tuple[str, bool, str]
@@ -107,11 +107,11 @@ class Side:
 def key_of(series: Series, own_labels: Iterable[str]) -> Key:
     # The label of a log is its file's name, which differs between old and new though nothing else does.
     implementation = "log" if series.implementation in own_labels else series.implementation
-    return series.test, implementation, series.ranks, series.type, series.buffers, series.mode
+    return series.test, series.quantity, implementation, series.ranks, series.type, series.buffers, series.mode
 
 
 def name_of(key: Key) -> str:
-    test, implementation, ranks, datatype, buffers, mode = key
+    test, _, implementation, ranks, datatype, buffers, mode = key
     parts = [test, implementation, f"{ranks} ranks" if ranks else "", datatype, buffers, mode]
     return ", ".join(part for part in parts if part)
 

@@ -14,9 +14,21 @@ MOST_GPUS = 64
 LABEL = re.compile(r"(?:gpu|gcd)?(\d{1,3})[-,_](?:gpu|gcd)?(\d{1,3})", re.IGNORECASE)
 """The label of a file that holds the runs of one pair: 0-3, gpu0-gpu3, GCD0,GCD3."""
 
+IN_HEADING = re.compile(
+    r"\b(?:pair|gpus?|gcds?|devices?)[ :=(]*(\d{1,3})"
+    r"(?: ?(?:[-,_/]|<?-+>|and|to) ?)(?:(?:gpu|gcd|device) ?)?(\d{1,3})\b",
+    re.IGNORECASE,
+)
+
 
 def of_label(label: str) -> tuple[int, int] | None:
     found = LABEL.fullmatch(label)
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
+def of_heading(heading: str) -> tuple[int, int] | None:
+    """The GPUs that the heading of a run names: "pair 0,1", "GPUs 0 and 3", "GCD 0 -> GCD 4"."""
+    found = IN_HEADING.search(heading)
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 

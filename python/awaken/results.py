@@ -99,6 +99,8 @@ class Series:
     """Why there are no points."""
     pair: tuple[int, int] | None = None
     """The GPUs of rank 0 and rank 1, where a run of two ranks is told to be theirs."""
+    heading: str = ""
+    """What a log calls the run in the heading before it."""
 
     @property
     def failed(self) -> bool:

@@ -70,6 +70,16 @@ def test_figures_that_are_zero(tmp_path: Path, title: str, old: float, new: floa
     assert verdicts(str(tmp_path / "old.log"), str(tmp_path / "new.log")) == [verdict]
 
 
+def test_quantities_are_not_compared_with_each_other(tmp_path: Path) -> None:
+    """A table without the title of its test may hold times or bandwidths."""
+    title = "# OSU MPI {} Test v7.4\n"
+    tables = {"Latency": "# Size   Avg Latency(us)\n8 {}\n", "Bandwidth": "# Size   Bandwidth (MB/s)\n8 {}\n"}
+    old, new = tmp_path / "old.log", tmp_path / "new.log"
+    old.write_text(title.format("Bandwidth") + tables["Bandwidth"].format(5) + tables["Latency"].format(5))
+    new.write_text(title.format("Latency") + tables["Latency"].format(5) + tables["Bandwidth"].format(9))
+    assert verdicts(str(old), str(new)) == ["gone", "gone", "new", "new"]
+
+
 def test_the_threshold_is_the_users(tmp_path: Path) -> None:
     old, new = write(tmp_path / "a.json", us=10.0), write(tmp_path / "b.json", us=12.0)
     assert verdicts(old, new, threshold=0.3) == ["same"]

@@ -47,6 +47,17 @@ def figures(document: Document, index: int = 0) -> list[tuple[int, float]]:
         *("        [1,0]<stdout>:", "\t[1,0]<stdout>:", "        [0] "),
         *("2026-01-02T03:04:05.678Z ", "2026-01-02T03:04:05Z ", "2026-01-02T03:04:05.123456789+02:00 "),
         "2026-01-02T03:04:05.678Z [1,0]<stdout>:",
+        *(
+            "node1 0: ",
+            "node1.cluster.example 12: ",
+            "node1: ",
+            "[node1] ",
+            "[node1:77]<stdout>: ",
+            "rank 0: ",
+            "  node1: ",
+        ),
+        *("node1  | ", "node1\t", "[job-n2@1,0][n2:3738]<stdout>: ", "Jan 02 03:04:05 node1 osu[77]: ", "node1:"),
+        "2026-01-02T03:04:05.678Z node1 0: ",
     ],
 )
 @pytest.mark.parametrize(
@@ -70,7 +81,114 @@ def test_what_is_put_before_each_line_is_no_part_of_it(tmp_path: Path, prefix: s
     assert document.notes == []
 
 
+def test_labels_differ_in_their_numbers_and_other_words_before_a_colon_are_none(tmp_path: Path) -> None:
+    lines = logs.nccl_tests("all_reduce_perf", [(8, 5.0), (16, 6.0)]).splitlines()
+    text = "".join(f"node{index % 3} {index % 12}: {line}\n" for index, line in enumerate(lines))
+    noise = "node1 5: node1: 8 words\nremark: 8 2 float sum -1 9.00 0.00 0.00 0 9.00 0.00 0.00 0\n"
+    document = read_text(tmp_path, text + noise)
+    assert (document.series[0].ranks, figures(document), document.notes) == (2, [(8, 5.0), (16, 6.0)], [])
+
+
+def test_a_prompt_is_no_label(tmp_path: Path) -> None:
+    runs = [f"[root@node1 omb]# HIP_VISIBLE_DEVICES=0,{gpu} osu_latency\n{logs.osu('7.4', ROWS)}" for gpu in (1, 2)]
+    assert [one.pair for one in read_text(tmp_path, "".join(runs)).series] == [(0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "added"),
+    [
+        (logs.osu("7.4", ROWS), ""),
+        (logs.osu("7.3", ROWS, title="Allreduce Latency", full=True), ""),
+        (logs.nccl_tests("all_reduce_perf", ROWS), ""),
+        (logs.nccl_tests("all_reduce_perf", ROWS), "in place"),
+        (logs.imb("Allreduce", ROWS), ""),
+        (logs.ucc_perftest("Allreduce", ROWS), ""),
+        (logs.ucc_perftest("Allreduce", ROWS, full=True), ""),
+    ],
+    ids=["osu", "full osu", "nccl", "nccl in place", "imb", "ucc", "full ucc"],
+)
+def test_remarks_behind_a_row_are_no_part_of_it(tmp_path: Path, text: str, added: str) -> None:
+    lines = text.splitlines()
+    rows = [index for index, line in enumerate(lines) if line.split()[:1] in (["1024"], ["256"])]
+    assert len(rows) == 1
+    if added:
+        text = "".join(f"{' '.join(line.split()[:9]) if line[:1] == ' ' else line}\n" for line in lines)
+        lines = text.splitlines()
+    plain = read_text(tmp_path, text)
+    for remark in ("← drops from here", "← why so slow?", "# 2 of 5", "(one, two and three)"):
+        marked = "\n".join(f"{line}  {remark}" if index in rows else line for index, line in enumerate(lines))
+        document = read_text(tmp_path, marked + "\n")
+        assert (document.series, document.notes) == (plain.series, [])
+
+
+def test_a_verdict_that_the_names_of_columns_lack_is_no_remark(tmp_path: Path) -> None:
+    text = logs.osu("7.4", [(1, 1.0), (2, 2.0)]).rstrip()
+    assert read_text(tmp_path, f"{text}   Pass\n").series[0].failed is False
+    assert read_text(tmp_path, f"{text}   Fail  really\n").series[0].failed
+
+
+@pytest.mark.parametrize("rule", ["===", "=========", "----", "~~~", "# ***"])
+def test_headings_name_what_nothing_else_tells_apart(tmp_path: Path, rule: str) -> None:
+    end = rule.lstrip("# ")
+
+    def headed(*runs: tuple[str, str]) -> Document:
+        return read_text(tmp_path, "".join(f"{rule} {name} {end}\n{end}{end}\n{text}" for name, text in runs))
+
+    tables = [
+        logs.osu("7.4", ROWS),
+        logs.nccl_tests("all_reduce_perf", ROWS),
+        logs.imb("Allreduce", ROWS),
+        logs.ucc_perftest("Allreduce", ROWS),
+        logs.pasted(logs.imb("Allreduce", ROWS), "Allreduce"),
+    ]
+    for text in tables:
+        plain = read_text(tmp_path, text).series
+        same = headed(("JOB MAP", text), ("JOB MAP", text))
+        assert [one.mode for one in same.series] == [one.mode for one in plain] * 2
+        times = headed(("osu_x run 1/2 17:17:31", text), ("osu_x run 2/2 2026-01-02 17:18:00", text))
+        assert [one.mode for one in times.series] == [one.mode for one in plain] * 2
+        named = headed(("algo=Tree 17:17:31", text), ("algo=Ring 17:19:02", text))
+        expected = [f"{one.mode}, algo={name}".strip(", ") for name in ("Tree", "Ring") for one in plain]
+        assert [one.mode for one in named.series] == expected
+    assert headed(("mine", logs.first_nccl_tests(FIRST_ROWS))).series[0].mode == "queued, mine"
+    assert [one.mode for one in headed(("one", tables[0]), ("other", tables[2])).series] == ["", ""]
+
+
+@pytest.mark.parametrize("words", ["pair {0},{1}  run 1/1  17:17:31", "GPUs {0} and {1}", "GCD {0} -> GCD {1}"])
+def test_headings_that_name_pairs_make_a_matrix(tmp_path: Path, words: str) -> None:
+    runs = [f"== {words.format(0, gpu)} ==\n{logs.osu('7.5', [(8, gpu)])}" for gpu in (1, 3)]
+    assert read_text(tmp_path, "".join(runs)).topologies == []  # two characters are no rule
+    document = read_text(tmp_path, "=" + "=".join(runs).replace("==\n", "===\n"))
+    assert [one.pair for one in document.series] == [(0, 1), (0, 3)]
+    (matrix,) = document.topologies[0].matrices
+    assert [[cell.value for cell in row] for row in matrix.cells] == [[1, 3]]
+
+
 # ----------------------------------------------------------------------------------------------------------------- OSU
+
+
+TIMES, RATES = "# Size       Avg Latency(us)\n", "# Size      Bandwidth (MB/s)\n"
+
+
+@pytest.mark.parametrize(("title", "first", "second"), [("Bandwidth", RATES, TIMES), ("Latency", TIMES, RATES)])
+def test_osu_columns_of_another_quantity_are_another_test(tmp_path: Path, title: str, first: str, second: str) -> None:
+    head = f"# OSU MPI {title} Test v7.5\n"
+    document = read_text(tmp_path, f"{head}{first}8 1000.00\n{second}8 3000.00\n{first}8 5000.00\n")
+    one, other, last = document.series
+    scale = {TIME: 1000.0, BANDWIDTH: 1.0}
+    assert (one.test, one.quantity) == ("bw" if first == RATES else "latency", BANDWIDTH if first == RATES else TIME)
+    assert (other.test, other.ranks, other.quantity) == ("unknown", None, TIME if first == RATES else BANDWIDTH)
+    assert (last.test, last.quantity) == ("unknown", one.quantity)
+    for index, (series, factor) in enumerate(((one, 1), (other, 3), (last, 5))):
+        assert figures(document, index) == [(8, factor * scale[series.quantity])]
+    (series,) = read_text(tmp_path, f"{head}{second}8 1000.00\n").series
+    assert (series.test, series.quantity) == ("unknown", other.quantity)
+
+
+def test_osu_columns_of_the_same_quantity_are_the_same_test_again(tmp_path: Path) -> None:
+    document = read_text(tmp_path, logs.osu("7.4", ROWS) + TIMES + "8 9.00\n")
+    assert [(one.test, one.ranks, one.type) for one in document.series] == [("latency", 2, "MPI_CHAR")] * 2
+    assert (figures(document), figures(document, 1)) == (ROWS, [(8, 9.0)])
 
 
 @pytest.mark.parametrize("version", logs.OSU_DIALECTS)
@@ -417,6 +535,25 @@ def test_nccl_runs_that_know_nothing_of_each_other_are_named(tmp_path: Path) -> 
     assert document.series[0].ranks == 1
     (note,) = document.notes
     assert "rank 0 is there twice" in note
+
+
+def test_nccl_columns_begin_a_table(tmp_path: Path) -> None:
+    """Of milliseconds here, below one of microseconds."""
+    old = logs.first_nccl_tests([(8, 100.0)])
+    names = next(line for line in old.splitlines() if line.split()[:2] == ["#", "bytes"])
+    document = read_text(
+        tmp_path, logs.nccl_tests("all_reduce_perf", [(8, 5.0)]) + f"{names}\n" + old.splitlines()[-4] + "\n"
+    )
+    assert [one.test for one in document.series] == ["allreduce"] * 4
+    assert [figures(document, index) for index in range(4)] == [[(8, value)] for value in (5.0, 10.0, 100.0, 200.0)]
+
+
+def test_nccl_halves_that_were_not_run_are_no_remark(tmp_path: Path) -> None:
+    lines = logs.nccl_tests("all_reduce_perf", [(8, 5.0)]).splitlines()
+    row = next(index for index, line in enumerate(lines) if line.startswith("           8"))
+    lines[row] = " ".join([*lines[row].split()[:9], "N/A", "N/A", "N/A", "N/A"])
+    (series,) = read_text(tmp_path, "\n".join(lines) + "\n").series
+    assert (series.mode, series.points[0].value) == ("queued", 5.0)
 
 
 def test_nccl_in_place_alone(tmp_path: Path) -> None:
@@ -895,6 +1032,30 @@ def test_what_cannot_be_read_is_refused_with_its_place(tmp_path: Path, content: 
     text = str(error.value)
     assert str(file) in text and words in text, text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "seen"),
+    [
+        (
+            "just\x1b[31m words\n# one\n\n",
+            r"of its lines 1 are other text, 1 are comments; line 1 is 'just\x1b[31m words'",
+        ),
+        (
+            "# OSU MPI Latency Test v7.4\n8; 1.00\n",
+            "of its lines 1 are other text, 1 are comments; line 2 is '8; 1.00'",
+        ),
+        (
+            "words\n# OSU MPI Latency Test v7.4\n8 1.00\n9 1.00\n",
+            "of its lines 2 begin with a number, 1 are other text, 1 are comments; line 3 is '8 1.00'",
+        ),
+        ("\n\n", "it is blank"),
+    ],
+)
+def test_a_refusal_says_what_was_seen(tmp_path: Path, content: str, seen: str) -> None:
+    with pytest.raises(ReadError) as error:
+        read_text(tmp_path, content)
+    assert seen in str(error.value)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

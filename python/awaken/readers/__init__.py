@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from awaken import pairs
 from awaken.readers import (
     applications,
     bench,
@@ -21,7 +23,7 @@ from awaken.readers import (
     ucc_perftest,
 )
 from awaken.readers.source import Log, Notes, ReadError, Value, clean, load_json, read_bytes
-from awaken.results import POINT_TO_POINT, Document, Series
+from awaken.results import POINT_TO_POINT, UNKNOWN_TEST, Document, Series, Topology
 
 __all__ = ["Document", "ReadError", "read", "relabelled", "told"]
 
@@ -46,21 +48,9 @@ def read(path: Path, label: str = "") -> Document:
     content = read_bytes(path)
     if JSON.match(content):
         _read_json(Value(load_json(path, content), str(path)), path, document)
-    elif not _read_log(path, content, document):
-        raise ReadError(
-            str(path),
-            "no kind of result that is known ("
-            + ", ".join(module.NAME for module in LOGS)
-            + ", JSON of awaken or a trace)",
-            "give the whole output, from its title on" if content else "the file is empty: was the run ended early?",
-        )
+    else:
+        _read_log(Log(path, content), document)
     _limit(document)
-    if document.empty:
-        raise ReadError(
-            document.notes[0] if document.notes else str(path),
-            f"its head is that of {' and '.join(document.dialects)}, but no row of results could be read",
-            "was the run ended early?",
-        )
     return document
 
 
@@ -94,16 +84,45 @@ def _read_json(top: Value, path: Path, document: Document) -> None:
         raise ReadError(str(path), f"its schema is '{clean(schema, 60)}'", f"give one of: {known}")
 
 
-def _read_log(path: Path, content: bytes, document: Document) -> bool:
-    """Whether the log is of a known kind. One log may hold the output of several programs."""
-    log = Log(path, content)
+def _read_log(log: Log, document: Document) -> None:
+    """One log may hold the output of several programs."""
     found = [module for module in LOGS if module.found_in(log)]
+    if not found:
+        kinds = ", ".join(module.NAME for module in LOGS)
+        raise ReadError(
+            log.path,
+            f"no kind of result that is known ({kinds}, JSON of awaken or a trace); {log.summary()}",
+            "give the whole output, from its title on" if log.text else "the file is empty: was the run ended early?",
+        )
     notes = Notes(document.path)
     for module in found:
         module.read(log, document, notes)
     document.dialects = tuple(module.NAME for module in found)
     document.notes += notes.texts()
-    return bool(found)
+    if document.empty:
+        raise ReadError(
+            document.notes[0] if document.notes else log.path,
+            f"its head is that of {' and '.join(document.dialects)}, but no row of results could be read; "
+            + log.summary(),
+            "was the run ended early?",
+        )
+    document.series = _named_by_headings(document.series)
+    matrices = pairs.matrices(document.series)
+    if matrices:
+        document.topologies.append(Topology(document.label, "", matrices))
+
+
+def _named_by_headings(series: Sequence[Series]) -> list[Series]:
+    """Headings name the tables that nothing else names or tells apart."""
+    headings: dict[Series, set[str]] = {}
+    for one in series:
+        headings.setdefault(replace(one, points=(), heading=""), set()).update(filter(None, [one.heading]))
+    return [
+        replace(one, mode=", ".join(filter(None, [one.mode, one.heading])))
+        if one.heading and (one.test == UNKNOWN_TEST or len(headings[replace(one, points=(), heading="")]) > 1)
+        else one
+        for one in series
+    ]
 
 
 def relabelled(series: Series, old: str, new: str) -> Series:

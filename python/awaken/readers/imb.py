@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from awaken.readers.source import Log, Notes, clean, number, size
+from awaken.readers.source import Log, Notes, clean, number, size, without_remark
 from awaken.results import BANDWIDTH, POINT_TO_POINT, TIME, UNKNOWN_TEST, Document, Point, Series
 
 NAME = "Intel MPI Benchmarks"
@@ -74,6 +74,7 @@ class Table:
     band: str = ""
     quantity: str = TIME
     mode: str = ""
+    heading: str = ""
 
 
 def found_in(log: Log) -> bool:
@@ -122,13 +123,16 @@ def read(log: Log, document: Document, notes: Notes) -> None:
                 table = _open(named.group(1)) if named else Table(UNKNOWN_TEST)
                 # It is of two ranks by definition.
                 table.ranks = 2 if table.test in ("latency", "pingping") and not table.mode else None
-            table.columns, named = line.split(), None
+            table.columns, table.heading, named = line.split(), log.heading, None
         elif len(line) <= LONGEST_NAME_LINE and NAME_LINE.match(line):
             named = NAME_LINE.match(line)
         elif line.startswith("#") and not line.startswith("#bytes"):
             _comment(line, table, types)
         elif table is not None and ("[usec]" in line or "Mbytes/sec" in line):
-            table.columns = line.split()
+            if table.points:
+                close()
+                table = Table(table.test, table.ranks, mode=table.mode)
+            table.columns, table.heading = line.split(), log.heading
         elif table is not None and table.columns:
             _row(line.split(), line_number, table, notes)
     close()
@@ -156,13 +160,11 @@ def _comment(line: str, table: Table | None, types: dict[str, str]) -> None:
 def _row(words: list[str], line_number: int, table: Table, notes: Notes) -> None:
     if not words or number(words[0]) is None:
         return
-    width = len(table.columns)
-    if len(words) > width and number(words[width]) is None:
-        words = words[:width]
-    if len(words) != width:
+    values = without_remark(words, len(table.columns))
+    if values is None:
         notes.add(line_number, f"{len(words)} values under {len(table.columns)} columns: the row is left out")
         return
-    row = dict(zip(table.columns, words))
+    row = dict(zip(table.columns, values))
     size_bytes = size(row.get("#bytes", "0"))
     if size_bytes is None:
         notes.add(line_number, f"'{clean(words[0], 40)}' is no size: the row is left out")
@@ -203,4 +205,5 @@ def _series(
         mode=f"{table.mode}, group {group}" if group else table.mode,
         band=table.band,
         description=f"Intel MPI Benchmarks {version}".strip(),
+        heading=table.heading,
     )

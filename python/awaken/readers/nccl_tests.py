@@ -55,6 +55,8 @@ OUT_OF_BOUNDS = re.compile(r"^#?\s*Out of bounds values\s*:\s*(\d{1,18}) FAILED"
 KEYS = {"size", "count", "type", "redop", "root"}
 FIRST_NAMES = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
 """The names of columns in 2017 and 2018."""
+FIGURE = re.compile(r"[+-]?(?:[\d.]|(?:nan|inf|N/A)$)", re.IGNORECASE)
+"""What may stand in the place of a time, whether that can be read or not."""
 TOLERANCES = {"half": 1e-2, "float": 1e-5, "double": 1e-12}
 """The difference that the programs allow for each rank but one; integers have none."""
 MOST_RANKS = 1024
@@ -76,6 +78,7 @@ class Run:
     rank_count: int | None = None
     """Where it is told otherwise."""
     type: str = ""
+    heading: str = ""
     halves: tuple[list[Point], list[Point]] = field(default_factory=lambda: ([], []))
     """Out of place, in place."""
     differences: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
@@ -137,7 +140,10 @@ def read(log: Log, document: Document, notes: Notes) -> None:
         elif failed:
             _check_failed(run)
         elif columns:
-            run.columns = columns
+            if any(run.halves):
+                _close(run, document)
+                run = replace(run, halves=([], []), differences=([], []))
+            run.columns, run.heading = columns, log.heading
             run.us_per_unit = 1e3 if line.lstrip("# ").startswith("bytes") else 1.0
         elif run.columns and not line.lstrip().startswith("#"):
             _row(line.split(), line_number, run, notes)
@@ -196,6 +202,8 @@ def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None
     values = words[len(keys) :]
     columns = [name for name in run.columns if name not in KEYS and name != "timestamp"]
     width = len(columns) // 2
+    if len(values) > width and not FIGURE.match(values[width]):
+        values = values[:width]  # one half, and a remark
     halves = [values[:width], values[width : 2 * width]]
     if len(values) < 2 * width:
         halves = [[], values[:width]]  # only in place was run: the other half is blank
@@ -254,5 +262,6 @@ def _close(run: Run, document: Document) -> None:
                 mode=f"{run.mode}, in place" if place else run.mode,
                 band="least and largest call" if scaled[0].low is not None else "",
                 description="nccl-tests",
+                heading=run.heading,
             )
         )

@@ -15,8 +15,11 @@ versions:
                  for one blank
     -V           (mbw_mr) a table with one column for each window, first bandwidths, then message rates
 
-Transcripts of a shell hold the commands too. Two devices in `HIP_VISIBLE_DEVICES=0,3` are the GPUs of a test's two
-ranks, unless its command names several nodes.
+Each line with names of columns begins a table. One of another quantity than that of the title is another program's,
+whose title is missing, and nothing is known of it.
+
+Transcripts of a shell hold the commands too. Two devices in `HIP_VISIBLE_DEVICES=0,3`, or in a heading before the test,
+are the GPUs of its two ranks, unless its command names several nodes.
 
 Sizes are bytes, times microseconds, MB 10^6 bytes. Source: the programs' output, versions 5.3.2, 7.0 and 7.4.
 """
@@ -27,8 +30,8 @@ import re
 from dataclasses import dataclass, field, replace
 
 from awaken import pairs
-from awaken.readers.source import Log, Notes, clean, number, size
-from awaken.results import BANDWIDTH, POINT_TO_POINT, TIME, Document, Point, Series, Topology
+from awaken.readers.source import Log, Notes, clean, number, size, without_remark
+from awaken.results import BANDWIDTH, POINT_TO_POINT, TIME, UNKNOWN_TEST, Document, Point, Series
 
 NAME = "OSU micro-benchmarks"
 
@@ -50,6 +53,18 @@ COPY_SETTING = re.compile(r"\b(HSA_ENABLE(?:_PEER)?_SDMA)=(\w{1,8})")
 NODES = re.compile(r"(?:^|\s)(?:-N|--nodes)[= ]?([2-9]|1\d+)\b|--ntasks-per-node[= ]1\b|-ppn[= ]1\b|ppr:1:node")
 """Of a launcher's words, those that put two ranks on two nodes."""
 COLUMN_NAMES = ("Size", "Avg Latency(us)", "Overall(us)", "Latency (us)")
+WINDOW = "window "
+"""What the names of columns begin with in tables of -V."""
+VALUES = {
+    "MB/s": BANDWIDTH,
+    "Bandwidth (MB/s)": BANDWIDTH,
+    "Avg Latency(us)": TIME,
+    "Latency (us)": TIME,
+    "Overall(us)": TIME,
+    "Latency(us)": TIME,
+}
+"""The columns that are read, by their names: the first of them that a table has."""
+VERDICTS = ("pass", "passed", "fail", "failed")
 
 OPERATIONS = {
     "all-to-all": "alltoall",
@@ -116,11 +131,13 @@ class Table:
     points: dict[str, list[Point]] = field(default_factory=dict)
     """By what was varied: the windows of -V, else ""."""
     band: str = ""
-    quantity: str = TIME
+    quantity: str | None = None
+    """As its title tells, and where that does not, the names of its columns."""
     ranks: int | None = None
     """As far as the test tells."""
     pair: tuple[int, int] | None = None
     settings: str = ""
+    heading: str = ""
 
 
 @dataclass
@@ -145,8 +162,9 @@ class Shell:
 
     def tell(self, table: Table) -> Table:
         """The table with what holds for the program whose title it is."""
-        if table.test in POINT_TO_POINT and self.pair is not None and not self.several_nodes:
-            table.pair = self.pair
+        pair = pairs.of_heading(table.heading) or self.pair
+        if table.test in POINT_TO_POINT and pair is not None and not self.several_nodes:
+            table.pair = pair
             table.settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
         return table
 
@@ -163,12 +181,11 @@ def read(log: Log, document: Document, notes: Notes) -> None:
     """Adds the log's tables to the document."""
     table: Table | None = None
     shell = Shell()
-    already = len(document.series)
     for line_number, line in log.lines(notes):
         title = _title(line)
         if title:
             _close(table, document)
-            table = shell.tell(_open(title))
+            table = shell.tell(_open(title, log.heading))
         elif not line.startswith("#") and ("_VISIBLE_DEVICES" in line or "HSA_ENABLE" in line or "osu_" in line):
             shell.read(line)
         elif table is None:
@@ -178,17 +195,18 @@ def read(log: Log, document: Document, notes: Notes) -> None:
         else:
             _row(line, line_number, table, notes)
     _close(table, document)
-    matrices = pairs.matrices(document.series[already:])
-    if matrices:
-        document.topologies.append(Topology(document.label, "", matrices))
 
 
-def _open(title: re.Match[str]) -> Table:
+def _open(title: re.Match[str], heading: str) -> Table:
     family = title["family"] or ""
     accelerated = "D" if title["accelerator"] in ("CUDA", "ROCM", "OPENACC", "HIP") else ""
     # Point-to-point titles of a run on host memory say -CUDA too, so the letter is kept for collectives only.
     test = test_name(title["what"])
-    return Table(family, test, title["version"], "" if test in POINT_TO_POINT else accelerated)
+    quantity = next(
+        (of for word, of in (("bandwidth", BANDWIDTH), ("latency", TIME)) if word in title["what"].lower()), None
+    )
+    buffers = "" if test in POINT_TO_POINT else accelerated
+    return Table(family, test, title["version"], buffers, quantity=quantity, heading=heading)
 
 
 def _comment(line: str, table: Table, document: Document) -> Table:
@@ -198,9 +216,7 @@ def _comment(line: str, table: Table, document: Document) -> Table:
     one_sided = ONE_SIDED.match(line)
     names = re.split(r"\s{2,}", TAIL_COLUMN.sub("  ", line.lstrip("# \t").rstrip()))
     if datatype:
-        if table.points:  # -T all: the next type's table
-            _close(table, document)
-            table = replace(table, points={}, quantity=TIME, band="")
+        table = _next(table, document)  # -T all: the next type's table
         table.type = datatype.group(1)
     elif sides:
         table.buffers = f"{sides.group(1)} {sides.group(2)}"
@@ -209,9 +225,27 @@ def _comment(line: str, table: Table, document: Document) -> Table:
     elif "Message Rate Profile" in line:
         table.rates = True
     elif names[0] in COLUMN_NAMES or names[0].startswith("Size "):
-        table.columns = names
+        table = _table_of(names, next((VALUES[name] for name in VALUES if name in names), None), table, document)
     elif len(names) > 1 and all(name.isdigit() for name in names):
-        table.columns = ["Size", *(f"window {clean(name)}" for name in names)]
+        columns = ["Size", *(f"{WINDOW}{clean(name)}" for name in names)]
+        table = _table_of(columns, BANDWIDTH, table, document)
+    return table
+
+
+def _next(table: Table, document: Document) -> Table:
+    """The table itself, or where it has rows already, one more below the same title."""
+    if not table.points:
+        return table
+    _close(table, document)
+    return replace(table, points={}, band="")
+
+
+def _table_of(columns: list[str], quantity: str | None, table: Table, document: Document) -> Table:
+    table = _next(table, document)
+    if quantity and table.quantity and quantity != table.quantity:
+        table = Table("", UNKNOWN_TEST, "", heading=table.heading)
+    table.quantity = quantity or table.quantity
+    table.columns = columns
     return table
 
 
@@ -243,50 +277,29 @@ def _row(line: str, line_number: int, table: Table, notes: Notes) -> None:
         notes.add(line_number, f"'{clean(words[0], 40)}' is no size: the row is left out")
         return
     errors = 1 if row.get("Validation", "Pass").lower() in ("fail", "failed") else 0
-    for name, word in row.items():
-        if name.startswith("window "):
-            _add(table, name, size_bytes, word, line_number, notes, BANDWIDTH)
-    for name in ("MB/s", "Bandwidth (MB/s)"):
-        if name in row:
-            _add(table, "", size_bytes, row[name], line_number, notes, BANDWIDTH, errors)
-            return
-    for name in ("Avg Latency(us)", "Latency (us)", "Overall(us)", "Latency(us)"):
-        if name in row:
-            low, high = number(row.get("Min Latency(us)", "")), number(row.get("Max Latency(us)", ""))
-            if low is not None and high is not None:
-                table.band = "least and largest of the ranks' means"
-            _add(table, "", size_bytes, row[name], line_number, notes, TIME, errors, low, high)
-            return
+    low, high = number(row.get("Min Latency(us)", "")), number(row.get("Max Latency(us)", ""))
+    if low is not None and high is not None:
+        table.band = "least and largest of the ranks' means"
+    windows = [name for name in row if name.startswith(WINDOW)]
+    for name in windows or [name for name in VALUES if name in row][:1]:
+        value = number(row[name])
+        if value is None:
+            notes.add(line_number, f"'{clean(row[name], 40)}' is no {table.quantity}: the row is left out")
+            continue
+        scale = 1e-3 if table.quantity == BANDWIDTH else 1.0  # MB/s to GB/s
+        point = Point(size_bytes, value * scale, low, high, errors=errors)
+        table.points.setdefault(name if windows else "", []).append(point)
 
 
 def _columns_of(words: list[str], columns: list[str]) -> list[str] | None:
     """The columns of a row, or None when their number does not fit."""
-    if len(words) == len(columns):
-        return columns
-    if len(columns) == 2 and columns[1] == "Avg Latency(us)" and len(words) == 5:
-        return [*columns, "Min Latency(us)", "Max Latency(us)", "Iterations"]  # -f of 7.3
-    return None
-
-
-def _add(
-    table: Table,
-    mode: str,
-    size_bytes: int,
-    word: str,
-    line_number: int,
-    notes: Notes,
-    quantity: str,
-    errors: int = 0,
-    low: float | None = None,
-    high: float | None = None,
-) -> None:
-    value = number(word)
-    if value is None:
-        notes.add(line_number, f"'{clean(word, 40)}' is no {quantity}: the row is left out")
-        return
-    table.quantity = quantity
-    scale = 1e-3 if quantity == BANDWIDTH else 1.0  # MB/s to GB/s
-    table.points.setdefault(mode, []).append(Point(size_bytes, value * scale, low, high, errors=errors))
+    width = len(columns)
+    if len(words) > width and words[width].lower() in VERDICTS:
+        return [*columns, "Validation"]  # under a header that does not name it
+    full = columns == ["Size", "Avg Latency(us)"]  # -f of 7.3
+    named = [*columns, "Min Latency(us)", "Max Latency(us)", "Iterations"] if full else columns
+    row = without_remark(words, width, len(named))
+    return None if row is None else named[: len(row)]
 
 
 def _close(table: Table | None, document: Document) -> None:
@@ -299,7 +312,7 @@ def _close(table: Table | None, document: Document) -> None:
             Series(
                 test=table.test,
                 implementation="xccl" if ccl else document.label,
-                quantity=table.quantity,
+                quantity=table.quantity or TIME,
                 points=tuple(points),
                 source=document.label,
                 ranks=2 if table.test in POINT_TO_POINT else table.ranks,
@@ -307,7 +320,8 @@ def _close(table: Table | None, document: Document) -> None:
                 buffers=table.buffers,
                 mode=", ".join([*told, mode or ", ".join(table.window.values())]).strip(", "),
                 band=table.band,
-                description=f"OSU micro-benchmarks {clean(table.version)}",
+                description=f"OSU micro-benchmarks {clean(table.version)}".strip(),
                 pair=table.pair,
+                heading=table.heading,
             )
         )

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,24 @@ LINE_PREFIX = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d) )?"
     r"([ \t]*(\[\d+(,\d+)?\](<std(out|err)>)?:? ?|\d+: ))?"
 )
-"""What is put before each line: the time (kubectl logs --timestamps), and by launchers the rank, behind blanks where
-others have indented the lines or numbers are flush right: [0], [1,0]<stdout>: (Open MPI), 0: (srun --label)."""
+"""What is put before each line and known by its form: the time (kubectl logs --timestamps), and by launchers the rank,
+behind blanks where others have indented the lines or numbers are flush right: [0], [1,0]<stdout>: (Open MPI), 0: (srun
+--label)."""
+LABEL = re.compile(r"(?![ \t]*[0-9.]+[ \t])([ \t]*\S.{0,120}(?::|[\]>|](?=[ \t])|\t))[ \t]*")
+"""Any label: host 0:, host:, [host], host |. Other lines may begin like that, too, so a label is only what stands
+before one of LABELLED somewhere in the log. A row of numbers is no label, nor is a prompt ([root@host ~]#)."""
+LABELLED = ("#", "Collective:", "Count ")
+"""How lines begin that only benchmarks print."""
+MOST_LABELS = 100
+RULES = ("===", "---", "***", "~~~", "+++")
+"""What frames a heading that a script prints before a run."""
+LONGEST_HEADING = 200
+NO_NAME = re.compile(
+    r"(?<!\S)(?:\d{4}-\d\d-\d\d\S*|\d\d?:\d\d(?::\d\d\S*)?|(?:run|repetition|trial) \d+(?:/\d+)?"
+    r"|osu_\w+|\w+_perf|\w+_perftest|IMB-\w+)(?!\S)",
+    re.IGNORECASE,
+)
+"""What names no run in a heading: the date, the time, its number among equal ones, the program."""
 
 
 class ReadError(Exception):
@@ -84,6 +100,25 @@ def read_bytes(path: Path) -> bytes:
         raise ReadError(str(path), error.strerror or "it cannot be read", "check the name and its rights") from error
 
 
+def without_remark(words: Sequence[str], *widths: int) -> Sequence[str] | None:
+    """The words of a row that has as many as one of `widths`. A remark that somebody wrote behind them is left out: its
+    first word is no number. None where the words are more or fewer."""
+    for width in widths:
+        if len(words) == width or (len(words) > width and number(words[width]) is None):
+            return words[:width]
+    return None
+
+
+def heading(line: str) -> str | None:
+    """The name that a line like "=== pair 0,1 ===" gives to the run after it, which may be none; else None."""
+    words = line.strip(" \t#")
+    rule = words[:3]
+    if rule not in RULES or len(words) > LONGEST_HEADING or not (rule == "===" or words.endswith(rule)):
+        return None
+    words = words.strip(rule[0])
+    return clean(" ".join(NO_NAME.sub(" ", words).split()).strip(",;: ")) if re.search(r"\w", words) else None
+
+
 class Notes:
     """Remarks on parts of a file that were left out. Many of one file are counted, not listed."""
 
@@ -113,20 +148,32 @@ class Log:
         self.text = content.decode("utf-8", errors="replace")
         self.cut_off = bool(content) and not content.endswith((b"\n", b"\r"))
         """Whether the last line has no end: its last number may lack digits."""
+        self.heading = ""
+        """The last one before the line that lines() gave last."""
+        labels = {_shape(label[1]): None for mark in LABELLED for label in self._labels_before(mark)}
+        self._prefix = re.compile(
+            rf"(?:{'|'.join([*list(labels)[:MOST_LABELS], LINE_PREFIX.pattern])})(?:[ \t]*(?=#))?"
+        )
+
+    def _labels_before(self, mark: str) -> Iterator[re.Match[str]]:
+        return filter(None, (LABEL.fullmatch(line.partition(mark)[0]) for line in self._lines_with(mark)))
 
     def some_line(self, mark: str, test: Callable[[str], object]) -> bool:
         """Whether any line that contains `mark` passes the test. Each is looked at once, and only if it is no longer
         than LONGEST_LINE: a log's kind must not take longer to tell than the log takes to read."""
+        return any(test(self._unmarked(line)) for line in self._lines_with(mark))
+
+    def _lines_with(self, mark: str) -> Iterator[str]:
         at = self.text.find(mark)
         while at >= 0:
             begin, end = self.text.rfind("\n", 0, at) + 1, self.text.find("\n", at)
             end = end if end >= 0 else len(self.text)
-            if end - begin <= LONGEST_LINE and test(_unmarked(self.text[begin:end])):
-                return True
+            if end - begin <= LONGEST_LINE:
+                yield self.text[begin:end]
             at = self.text.find(mark, end)
-        return False
 
     def lines(self, notes: Notes) -> Iterator[tuple[int, str]]:
+        self.heading = ""
         last = self.text.count("\n") + 1
         for index, raw in enumerate(self.text.split("\n"), 1):
             if index == last and self.cut_off:
@@ -136,13 +183,40 @@ class Log:
             if len(raw) > LONGEST_LINE:
                 notes.add(index, f"the line has {len(raw)} characters, and is left out")
                 continue
-            yield index, _unmarked(raw)
+            line = self._unmarked(raw)
+            named = heading(line)
+            self.heading = self.heading if named is None else named
+            yield index, line
+
+    def _unmarked(self, line: str) -> str:
+        line = line.rstrip("\r")
+        prefix = self._prefix.match(line)
+        return line[prefix.end() :] if prefix else line
+
+    def summary(self) -> str:
+        """What kinds of lines there are, and one that could have been a result: the first with numbers, or else the
+        first that is no comment."""
+        kinds: dict[str, list[tuple[int, str]]] = {"begin with a number": [], "are other text": [], "are comments": []}
+        for index, line in self.lines(Notes(self.path)):
+            words = line.split()
+            if words:
+                kind = 2 if words[0].startswith("#") else 0 if number(words[0]) is not None else 1
+                kinds[list(kinds)[kind]].append((index, line))
+        told = [f"{len(lines)} {kind}" for kind, lines in kinds.items() if lines]
+        first = next((lines[0] for lines in kinds.values() if lines), None)
+        return f"of its lines {', '.join(told)}; line {first[0]} is '{clean(first[1], 80)}'" if first else "it is blank"
 
 
-def _unmarked(line: str) -> str:
-    line = line.rstrip("\r")
-    prefix = LINE_PREFIX.match(line)
-    return line[prefix.end() :] if prefix else line
+def _shape(label: str) -> str:
+    """An expression for labels that differ from this one in their numbers, which are ranks, hosts or times."""
+    parts = re.split(r"([0-9]+|[ \t]+)", label)
+    return (
+        "".join(
+            "[0-9]+" if part[:1].isdigit() else r"[ \t]+" if part[:1] in (" ", "\t") else re.escape(part)
+            for part in parts
+        )
+        + r"[ \t]?"
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON

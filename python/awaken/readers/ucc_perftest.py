@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from awaken.readers.source import Log, Notes, clean, number, size
+from awaken.readers.source import Log, Notes, clean, number, size, without_remark
 from awaken.results import TIME, UCC, UNKNOWN_TEST, Document, Point, Series
 
 NAME = "ucc_perftest"
@@ -45,6 +45,7 @@ class Table:
     facts: dict[str, str] = field(default_factory=dict)
     """What the head tells: Collective, Memory type, ..."""
     in_rows: bool = False
+    heading: str = ""
     points: list[Point] = field(default_factory=list)
 
 
@@ -66,7 +67,7 @@ def read(log: Log, document: Document, notes: Notes) -> None:
             if table.in_rows:  # a second table without a head: nothing is known of it
                 _close(table, document)
                 table = Table()
-            table.in_rows = True
+            table.in_rows, table.heading = True, log.heading
         elif table.in_rows:
             _row(line.split(), line_number, table, notes)
     _close(table, document)
@@ -75,7 +76,7 @@ def read(log: Log, document: Document, notes: Notes) -> None:
 def _row(words: list[str], line_number: int, table: Table, notes: Notes) -> None:
     if len(words) < 2 or not (words[0].isdigit() or words[:2] == ["N/A", "N/A"]):
         return  # the second line of the header, or another program's output
-    if len(words) not in (2 + FIGURES, 2 + 2 * FIGURES):
+    if without_remark(words, 2 + FIGURES, 2 + 2 * FIGURES) is None:
         notes.add(line_number, f"{len(words)} values under 5 or 8 columns: the row is left out")
         return
     size_bytes = 0 if words[1] == "N/A" else size(words[1])
@@ -105,5 +106,6 @@ def _close(table: Table, document: Document) -> None:
             mode="in place" if table.facts.get("Inplace") == "1" else "",
             band="least and largest of the ranks' means",
             description=NAME,
+            heading=table.heading,
         )
     )
