@@ -69,9 +69,12 @@ if __name__ == "__main__":
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except OSError as error:
-        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if error.filename is not None:
+            print(f"awaken: {clean(str(error.filename), 400)} cannot be used ({error.strerror})", file=sys.stderr)
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            print(f"awaken: the output cannot be written ({error.strerror})", file=sys.stderr)
+        else:
             raise
-        print(f"awaken: the output cannot be written ({error.strerror})", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = USAGE_ERROR
     except KeyboardInterrupt as interrupt:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional
 
-from awaken import markdown_page, output_files, units
+from awaken import input_files, markdown_page, output_files, units
 from awaken.command_line import Parser
 from awaken.output_files import Misuse
 from awaken.readers.source import clean
@@ -426,7 +426,7 @@ def parser() -> argparse.ArgumentParser:
 def load(word: str) -> Side:
     """Raises Misuse when anything cannot be read: what is missing must not look like no change. What is left out of a
     file is told on stderr."""
-    report = from_files([word] if Path(word).exists() else word.split(","), "")
+    report = from_files([word] if input_files.is_there(Path(word)) else word.split(","), "")
     if report.problems:
         raise Misuse("; ".join(f"{file}: {problem}" for file, problem in report.problems))
     if not report.documents and not report.failed_steps:

@@ -1,8 +1,12 @@
 """The files that a command is asked to read: regular ones only, since a pipe may never say anything and a device never
-end."""
+end. Whatever the user names is looked at through this module: what cannot be looked at (a name that is too long, a
+folder that may not be searched) is nothing here, and the reason is that of open_regular() or files_in().
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 import os
 import stat
 from pathlib import Path
@@ -24,6 +28,25 @@ class NoRegularFile(Exception):
         self.cause, self.remedy = cause, remedy
 
 
+def is_there(path: Path) -> bool:
+    """Whether the path can be found to name something."""
+    with contextlib.suppress(OSError):
+        return bool(path.stat())
+    return False
+
+
+def is_folder(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISDIR(path.stat().st_mode)
+    return False
+
+
+def files_in(folder: Path, *patterns: str) -> list[Path]:
+    """What matches the first pattern, in order of name, then the second. Raises OSError."""
+    names = sorted(path.name for path in folder.iterdir())
+    return [folder / name for pattern in patterns for name in fnmatch.filter(names, pattern)]
+
+
 def _check(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise NoRegularFile(*next(told for is_kind, *told in KINDS if is_kind(status.st_mode)))
@@ -41,10 +64,10 @@ def open_regular(path: Path) -> BinaryIO:
     return stream
 
 
-def read_text(path: Path, most_bytes: int) -> str:
+def read_text(path: Path, most_bytes: int, errors: str = "replace") -> str:
     """A small file of ours. Raises OSError, also where it is none."""
     try:
         with open_regular(path) as stream:
-            return stream.read(most_bytes).decode("utf-8", errors="replace")
+            return stream.read(most_bytes).decode("utf-8", errors)
     except NoRegularFile as error:
         raise OSError(str(error)) from error

@@ -25,13 +25,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from awaken import interruption
+from awaken import input_files, interruption
 from awaken.installation import required_program
 from awaken.output_files import Misuse
 
 Record = dict[str, Any]
 
 MARK = "@awaken "
+LARGEST_NODE_FILE = 64 << 20
 LAUNCHER_NAMES = ("mpiexec", "mpirun")
 ROOT_REFUSED = "has detected an attempt to run as root"
 """So Open MPI's launchers begin half a page."""
@@ -106,7 +107,7 @@ def find_allocation(environment: Mapping[str, str]) -> Allocation:
     if node_file := environment.get("PBS_NODEFILE", ""):
         hosts_in_order: dict[str, None] = {}
         with contextlib.suppress(OSError):
-            hosts_in_order = dict.fromkeys(Path(node_file).read_text().split())
+            hosts_in_order = dict.fromkeys(input_files.read_text(Path(node_file), LARGEST_NODE_FILE).split())
         return Allocation("pbs", environment.get("PBS_JOBID", ""), ",".join(hosts_in_order), len(hosts_in_order) or 1)
     return Allocation()
 

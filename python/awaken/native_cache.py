@@ -24,6 +24,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from awaken import input_files, output_files
+
+LARGEST_FILE = 64 << 20
 HEADER = "# Which MPIs take device memory by themselves, as `awaken doctor` found. May be removed at any time.\n"
 
 # In this order; the same names are in src/base/doctor_notes.cpp.
@@ -80,7 +83,7 @@ def read(file: Path) -> dict[tuple[str, str], bool]:
     """Answers by key and vendor. Lines that are not understood are passed over, a missing file is an empty one."""
     answers: dict[tuple[str, str], bool] = {}
     with contextlib.suppress(OSError):
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in input_files.read_text(file, LARGEST_FILE).splitlines():
             fields = line.split(maxsplit=4)
             if not line.startswith("#") and len(fields) >= 4 and fields[2] in ("yes", "no"):
                 answers[fields[0], fields[1]] = fields[2] == "yes"
@@ -99,16 +102,13 @@ def write(file: Path, key: str, vendor: str, answer: bool, name: str, switches: 
         lines: list[str] = []
         with contextlib.suppress(OSError):
             # What others wrote is kept byte by byte, whatever its encoding (NAME and PATH are theirs to choose).
-            text = file.read_text(encoding="utf-8", errors="surrogateescape")
+            text = input_files.read_text(file, LARGEST_FILE, errors="surrogateescape")
             lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         kept = [line for line in lines if line.split(maxsplit=2)[:2] != [key, vendor]]
         kept.append(" ".join(word for word in words if word))
-        unfinished = file.with_name(f"{file.name}.{os.getpid()}")
-        unfinished.unlink(missing_ok=True)
         # Whatever the umask: what others may write is not believed.
-        unfinished.touch(mode=0o600, exist_ok=False)
-        unfinished.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8", errors="surrogateescape")
-        unfinished.replace(file)
+        with output_files.replacing(file, mode=0o600, errors="surrogateescape") as stream:
+            stream.write(HEADER + "\n".join(kept) + "\n")
 
 
 @contextlib.contextmanager

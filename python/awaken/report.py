@@ -42,7 +42,7 @@ MPI Benchmarks and ucc_perftest. LABEL=FILE names a file in the charts, and LABE
 log does not, such as osu@4=allreduce.log or imb@:D=imb.log. Files that are labelled
 by two GPUs (0-1=a.log 0-2=b.log) make a matrix. A folder is that of an earlier run, or of a trace."""
 EPILOG = """Exit status: 0 when all went well, 1 when a measurement failed or a file could not be read (the page is then
-written from the others), 2 for wrong use."""
+written from the others), 2 for wrong use, or when none of the files could be read."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -90,6 +90,9 @@ def run(words: Sequence[str]) -> int:
         if options.files:
             report = from_files(options.files, options.title)
             report.problems += report.failed_steps.items()
+            if not report.documents and not report.failed_steps:
+                told = "; ".join(f"{what}: {problem}" for what, problem in report.problems)
+                raise Misuse(f"{told}: nothing could be read, so no page is written")
             interrupted = False
         else:
             plan, steps = _plan(options)
@@ -113,7 +116,7 @@ def run(words: Sequence[str]) -> int:
         for note in document.notes:
             print(f"awaken: {note}", file=sys.stderr)
     if not report.documents:
-        print("awaken: nothing could be read or measured, so no page is written", file=sys.stderr)
+        print("awaken: nothing could be measured, so no page is written", file=sys.stderr)
         return INTERRUPTED if interrupted else FAILURE
     try:
         if pictures is not None:
@@ -178,12 +181,19 @@ def from_files(words: Sequence[str], title: str) -> Report:
     report = Report(title, version(), [])
     for word in words:
         source = _source(word)
-        if source.path.is_dir():
+        if input_files.is_folder(source.path):
             steps = _earlier_steps(source.path)
             failed = {step.name: step.problem for step in steps if step.problem}
             report.failed_steps.update(failed)
             report.commands += [(step.title, f"{step.command} ({step.ended})") for step in steps]
-            for file in _results_in(source.path, failed):
+            try:
+                results = _results_in(source.path, failed)
+            except OSError as error:
+                report.problems.append((clean(str(source.path), 1000), error.strerror or "it cannot be listed"))
+                continue
+            if not results and not steps:
+                report.problems.append((clean(str(source.path), 1000), "this folder has no results"))
+            for file in results:
                 _read(file, "", report, source)
         else:
             _read(source.path, source.label, report, source)
@@ -221,7 +231,7 @@ class Source:
 def _source(word: str) -> Source:
     """LABEL@RANKS:BUFFERS=FILE, unless there is a file of that very name."""
     label, equals, rest = word.partition("=")
-    if not equals or "/" in label or not rest or Path(word).exists():
+    if not equals or "/" in label or not rest or input_files.is_there(Path(word)):
         return Source(Path(word))
     if "@" not in label:
         return Source(Path(rest), label)
@@ -236,13 +246,15 @@ def _source(word: str) -> Source:
 
 def _results_in(folder: Path, failed: Container[str]) -> list[Path]:
     """The results in the folder of an earlier run or of a trace, in order of name. The log of a measurement that
-    failed is none."""
+    failed is none. Raises OSError."""
     found = [
-        path for path in sorted(folder.glob("*.json")) if path.name != suite.STEPS_FILE and ".part." not in path.name
+        path
+        for path in input_files.files_in(folder, "*.json")
+        if path.name != suite.STEPS_FILE and ".part." not in path.name
     ]
     if (folder / TRACE_FILE) in found:
         found = [path for path in found if not TRACE_PARTS.fullmatch(path.name)]
-    logs = [path for path in sorted(folder.glob("*.log")) if not (folder / f"{path.stem}.json").exists()]
+    logs = [path for path in input_files.files_in(folder, "*.log") if path.with_suffix(".json") not in found]
     return found + [path for path in logs if path.stem not in failed]
 
 
@@ -311,7 +323,7 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
     except jobs.NoLauncher as error:
         raise Misuse(str(error)) from error
     apps = Path(options.apps) if options.apps else None
-    if apps is not None and not apps.is_dir():
+    if apps is not None and not input_files.is_folder(apps):
         raise Misuse(
             f"--apps {apps}: there is no such folder: give that of the built programs, such as build/release/apps/mpich"
         )

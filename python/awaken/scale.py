@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from awaken import interruption, jobs, output_files, svg
+from awaken import input_files, interruption, jobs, output_files, svg
 from awaken.command_line import Parser
 from awaken.plain_text import LONGEST_MESSAGE, clean
 
@@ -289,9 +289,9 @@ def check_program(word: str) -> None:
     """Raises ScaleError for what cannot be started."""
     if shutil.which(word) or ("/" not in word and os.access(word, os.X_OK)):  # some launchers look here, too
         return
-    if Path(word).is_dir():
+    if input_files.is_folder(Path(word)):
         problem = "it is a folder"
-    elif Path(word).exists():
+    elif input_files.is_there(Path(word)):
         problem = f"it is not executable (chmod +x {shlex.quote(word)})"
     else:
         problem = "there is no such program" + ("" if "/" in word else " in PATH")

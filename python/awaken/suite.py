@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from awaken import input_files, interruption, terminal
+from awaken import input_files, interruption, output_files, terminal
 from awaken.jobs import RANKS, Launcher, launcher_family, without_ranks
 from awaken.results import BETWEEN_NODES
 
@@ -314,9 +314,8 @@ class Suite:
             self._say(f"{STEPS_FILE} cannot be written ({error.strerror}): a rerun will not know of {step.name}")
 
     def _save(self) -> None:
-        part = self._folder / f"{STEPS_FILE}.part"
-        part.write_text(json.dumps({"schema": "awaken-suite", "version": 1, "steps": self._done}, indent=1) + "\n")
-        part.replace(self._folder / STEPS_FILE)
+        with output_files.replacing(self._folder / STEPS_FILE) as stream:
+            stream.write(json.dumps({"schema": "awaken-suite", "version": 1, "steps": self._done}, indent=1) + "\n")
 
     def _run(self, step: Step) -> Outcome:
         """Into files and a folder with other names, which get theirs when they are complete."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from awaken import output_files, timeline
 from awaken.command_line import Parser
-from awaken.input_files import NoRegularFile, open_regular
+from awaken.input_files import NoRegularFile, files_in, is_folder, is_there, open_regular
 from awaken.plain_text import clean
 
 NOT_JOINED, USAGE_ERROR = 1, 2
@@ -326,10 +325,11 @@ class Job:
 def read(path: Path, keep: bool = False) -> Job:
     """All ranks of a folder, or of a single file, with all events if they are to be kept. Throws TraceError; what is
     merely missing is remarked."""
-    if path.is_dir():
-        files = sorted(path.glob("rank-*.json")) + sorted(path.glob("process-*.json"))
-        if not files and (path / "trace.json").is_file():
-            files = [path / "trace.json"]
+    if is_folder(path):
+        try:
+            files = files_in(path, "rank-*.json", "process-*.json") or files_in(path, "trace.json")
+        except OSError as error:
+            raise TraceError(f"{_shown(path)} cannot be read: {error.strerror}") from None
         if not files:
             raise TraceError(
                 f"{_shown(path)} holds no trace: give the folder that AWAKEN_TRACE named, or one of its files"
@@ -377,9 +377,8 @@ def join(files: Sequence[Path], path: Path) -> None:
         head = next(_lines(file))[len(HEAD) : -len(EVENTS)]
         merged = _parse(head).get("merged")
         heads += [json.dumps(one) for one in merged] if merged else [head]
-    partial = path.with_name(f"{path.name}-{os.getpid()}.partial")
     try:
-        with partial.open("w", encoding="utf-8") as stream:
+        with output_files.replacing(path) as stream:
             stream.write(f'{HEAD}{{"version":1,"ranks":{len(heads)},"merged":[{",".join(heads)}]}}{EVENTS}')
             separator = "\n"
             for file in files:
@@ -387,9 +386,7 @@ def join(files: Sequence[Path], path: Path) -> None:
                     stream.write(separator + line)
                     separator = ",\n"
             stream.write(f"\n{TAIL}\n")
-        partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise TraceError(f"{_shown(path)} cannot be written: {error.strerror}") from None
 
 
@@ -525,11 +522,7 @@ def _draw(job: Job, options: argparse.Namespace, parser: argparse.ArgumentParser
         )
         for trace in job.ranks
     ]
-    drawing = timeline.draw(lanes, options.window, options.title or "")
-    try:
-        drawing.save(options.picture)
-    except output_files.Misuse as error:
-        raise TraceError(str(error)) from None
+    timeline.draw(lanes, options.window, options.title or "").save(options.picture)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -539,12 +532,14 @@ def run(arguments: Sequence[str]) -> int:
     if options.picture is None and (options.window or options.kinds or options.title):
         parser.error("--window, --kinds and --title are of --picture: name its file")
     try:
+        if options.picture is not None:
+            output_files.check(str(options.picture))
         job = read(options.path, keep=options.picture is not None)
         for remark in job.remarks:
             print(f"awaken: {remark}", file=sys.stderr)
         joined = options.path / "trace.json"
         status = 0
-        if options.path.is_dir() and not joined.exists():
+        if is_folder(options.path) and not is_there(joined):
             status = _join(job, joined)
         if options.picture is not None:
             _draw(job, options, parser)
@@ -552,7 +547,7 @@ def run(arguments: Sequence[str]) -> int:
             print(report_json(job))
         elif options.table or options.picture is None:
             print(report_text(job))
-    except TraceError as error:
+    except (TraceError, output_files.Misuse) as error:
         print(f"awaken: {error}", file=sys.stderr)
         return USAGE_ERROR
     return status

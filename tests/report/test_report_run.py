@@ -524,9 +524,9 @@ def test_misuse_is_status_2_with_one_line(installation: Installation, words: lis
 
 def test_without_any_result_there_is_no_page(tmp_path: Path) -> None:
     done = run([sys.executable, "-m", "awaken", "report", "missing.json"], tmp_path)
-    assert done.returncode == 1
-    assert "missing.json: No such file" in done.stderr and "no page is written" in done.stderr
-    assert done.stderr.count("missing.json") == 1
+    assert done.returncode == 2
+    assert done.stderr.startswith("awaken: missing.json: No such file") and "no page is written" in done.stderr
+    assert done.stderr.count("missing.json") == 1 and done.stderr.count("\n") == 1
     assert not (tmp_path / "awaken-report.html").exists()
 
 
