@@ -115,7 +115,9 @@ def try_options(kind: str, options: set[str], toolchain: Path) -> None:
     compiler, language = TRIALS[kind]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "empty.o"
-        run([toolchain / compiler, *sorted(options), "-c", "-x", language, os.devnull, "-o", output], **ZIG_CACHE)
+        # Zig combines objects where nothing is to be linked, and a combined object exports nothing.
+        used = sorted(options - {"-rdynamic"})
+        run([toolchain / compiler, *used, "-c", "-x", language, os.devnull, "-o", output], **ZIG_CACHE)
 
 
 def check_options(architecture: str) -> dict[str, set[str]]:
