@@ -74,9 +74,9 @@ def sanitizer_environment() -> dict[str, str]:
     if not sanitizer():
         return {}
     return {
-        # The library is preloaded before the sanitizer's, which instrumented programs are linked with: as it defines
-        # MPI's functions alone, nothing is kept from the sanitizer. The MPIs keep what they allocated; a leak of ours
-        # shows in the unit tests.
+        # A program that is not instrumented gets the sanitizer's library after ours, which needs it: as ours defines
+        # MPI's functions and dlopen() alone, nothing is kept from the sanitizer. The MPIs keep what they allocated; a
+        # leak of ours shows in the unit tests.
         "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
         # Where a thread first uses thread-local memory of a library, ThreadSanitizer guesses its size from what lies
