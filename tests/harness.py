@@ -234,6 +234,12 @@ def rank_command(
     return [*command, *map(str, program)]
 
 
+def one_differs(mpi: str, setting: str) -> list[str]:
+    """Words before a program's name that give rank 1 a setting of its own."""
+    variable = "OMPI_COMM_WORLD_RANK" if mpi == "openmpi" else "PMI_RANK"
+    return ["/bin/sh", "-c", f'[ "${variable}" = 1 ] && export "$0"; exec "$@"', setting]
+
+
 def run_ranks(
     mpi: Mpi,
     ranks: int,

@@ -83,12 +83,6 @@ def run(
     return Run(tmp_path, rank_program, mpi_named)
 
 
-def one_differs(mpi: str, setting: str) -> list[str]:
-    """Words before a program's name that give rank 1 a setting of its own."""
-    variable = "PMI_RANK" if mpi == "mpich" else "OMPI_COMM_WORLD_RANK"
-    return ["/bin/sh", "-c", f'[ "${variable}" = 1 ] && export "$0"; exec "$@"', setting]
-
-
 @pytest.mark.sanitizer
 @pytest.mark.parametrize(
     ("algorithm", "mpi", "emulate", "ranks", "path"),
@@ -226,7 +220,7 @@ def test_one_rank_has_no_memory_to_pack_into(mpi: str, emulate: str, run: Run) -
         "--filter=gaps",
         "--except=user",
         emulate=emulate,
-        words=one_differs(mpi, "AWAKEN_TEST_FAULTS=ipc-export"),
+        words=harness.one_differs(mpi, "AWAKEN_TEST_FAULTS=ipc-export"),
     ).calls
     assert calls["MPI_Allgather", "staged"] > 0 and calls["MPI_Allgather", "direct"] == 0, calls
 
@@ -547,7 +541,7 @@ def test_different_tables_between_nodes(rows: str, ranks: int, run: Run) -> None
         "--filter=again_and_again",
         ranks=ranks,
         emulate=f"cuda:{ranks}",
-        words=one_differs("mpich", f"AWAKEN_COLLECTIVES={rows}"),
+        words=harness.one_differs("mpich", f"AWAKEN_COLLECTIVES={rows}"),
     ).calls
     assert calls["MPI_Allreduce", "ccl"] == 0 and calls["MPI_Allreduce", "pipelined"] > 0, calls
 

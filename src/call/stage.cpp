@@ -423,15 +423,34 @@ std::shared_ptr<const BytesType> Stage::receive_type() const {
     return _layer->receive_types.find(bytes_of(staged, staged.segments.front()));
 }
 
-void Stage::load() {
+void Stage::fill_with_ones(const StagingBuffer& staged, const Segment& segment) const {
+    Layout::Span span{0, bytes_of(staged, segment)};
+    if (staged.packing == Packing::mirror) {
+        span = segment.type->layout.span(segment.count);
+    }
+    std::memset(staged.block.data() + segment.offset + span.begin, 0xFF,
+                static_cast<std::size_t>(span.end - span.begin));
+}
+
+void Stage::load(const Failure failure) {
+    _failure.reset();
     for (const StagingBuffer& staged : _staging_buffers) {
-        if (staged.access != Access::out && !staged.by_partition) {
-            for (const Segment& segment : staged.segments) {
+        if (staged.access == Access::out || staged.by_partition) {
+            continue;
+        }
+        for (const Segment& segment : staged.segments) {
+            try {
                 load(staged, segment);
+            } catch (const Error& error) {
+                if (failure == Failure::thrown) {
+                    throw;
+                }
+                fill_with_ones(staged, segment);
+                _failure = _failure ? _failure : error;
             }
-            if (_received != nullptr) {
-                _received->put_right(staged.block.data(), bytes_of(staged, staged.segments.front()));
-            }
+        }
+        if (_received != nullptr) {
+            _received->put_right(staged.block.data(), bytes_of(staged, staged.segments.front()));
         }
     }
 }
@@ -439,6 +458,9 @@ void Stage::load() {
 void Stage::store(const std::int64_t received) {
     if (const auto type = std::exchange(_received, nullptr)) {
         type->put_right(_staging_buffers.front().block.data(), received);
+    }
+    if (_failure) {
+        throw Error(*_failure);
     }
     for (StagingBuffer& staged : _staging_buffers) {
         if (staged.access == Access::in) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -129,9 +130,18 @@ class Stage {
 
     /// True when at least one buffer has a staging buffer.
     [[nodiscard]] bool active() const noexcept { return !_staging_buffers.empty(); }
-    /// Fills the staging buffers of all buffers that the MPI reads.
-    void load();
-    /// Copies the staging buffers of all buffers that the MPI writes back, at most `received` bytes (-1: all).
+    /// What becomes of an Error of load().
+    enum class Failure : std::uint8_t {
+        thrown,
+        kept  ///< until store(): other ranks wait for this one, so it does its part of the call first
+    };
+    /// Fills the staging buffers of all buffers that the MPI reads. What could not be copied is bytes of ones, where
+    /// the failure is kept: NaN as a floating-point number, which other ranks do not take for a result.
+    void load(Failure failure = Failure::thrown);
+    /// What load() has kept.
+    [[nodiscard]] const std::optional<Error>& failure() const noexcept { return _failure; }
+    /// Copies the staging buffers of all buffers that the MPI writes back, at most `received` bytes (-1: all). Throws
+    /// what load() has kept, and copies nothing then.
     void store(std::int64_t received = -1);
     /// Called before each start of a persistent operation. Looks the buffers up again, since the program may have freed
     /// and reallocated them, and forgets which partitions were stored. Throws ClassedError when a buffer was host
@@ -202,6 +212,7 @@ class Stage {
     [[nodiscard]] std::shared_ptr<const BytesType> receive_type() const;
     StagingBuffer& add_staging_buffer(Access access, Packing packing, std::size_t bytes);
     void load(const StagingBuffer& staged, const Segment& segment);
+    void fill_with_ones(const StagingBuffer& staged, const Segment& segment) const;
     void store(const StagingBuffer& staged, Segment& segment, std::int64_t limit);
     [[nodiscard]] std::int64_t bytes_of(const StagingBuffer& staged, const Segment& segment) const;
     void store_partition(const StagingBuffer& staged, Segment& segment);
@@ -214,6 +225,7 @@ class Stage {
     std::shared_ptr<const BytesType> _received;  ///< of the bytes in the only staging buffer, or null
     std::vector<Watched> _watched;
     bool _watching = false;
+    std::optional<Error> _failure;
     enum class Asserted : std::uint8_t { not_asked, nothing, host };
     mutable Asserted _asserted = Asserted::not_asked;
     /// Displacement and type arrays that the MPI got. Nonblocking operations need them until they complete.

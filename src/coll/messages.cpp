@@ -29,6 +29,24 @@ Messages::~Messages() {
     }
 }
 
+template <class Step>
+bool Messages::attempt(const Step& step) {
+    const auto keep = [this](const int error_class, const Error& error) {
+        if (!_failure) {
+            _failure = error;
+            _failure_class = error_class;
+        }
+        return true;
+    };
+    try {
+        return step();
+    } catch (const ClassedError& error) {
+        return keep(error.error_class, error);
+    } catch (const Error& error) {
+        return keep(MPI_ERR_OTHER, error);
+    }
+}
+
 template <class Count>
 int Messages::receive(const Leg& leg, const Count count) {
     const Native& native = layer().real;
@@ -56,8 +74,12 @@ int Messages::send(const Leg& leg, const Count count) {
     const MPI_Comm comm = _route.messages;
     const auto& [rank, tag] = leg.end;
     Outgoing& out = _outgoing.emplace_back(_call);
-    const Posted posted =
-        out.send_operation.prepare(SendOperation::Mode::offered, leg.data.address, count, leg.data.type, rank, comm);
+    Posted posted{nullptr, 0, MPI_BYTE};  // where the data cannot be had: the receiver waits for a message
+    static_cast<void>(attempt([&] {
+        posted = out.send_operation.prepare(SendOperation::Mode::offered, leg.data.address, count, leg.data.type, rank,
+                                            comm);
+        return true;
+    }));
     const auto place = posted.as<Count>();
     int error = MPI_SUCCESS;
     if constexpr (sizeof(Count) > sizeof(int)) {
@@ -94,18 +116,6 @@ int Messages::begin(const MessageList& list) {
     begin_all(list.receives, [this](const Leg& leg, const auto count) { return receive(leg, count); });
     begin_all(list.sends, [this](const Leg& leg, const auto count) { return send(leg, count); });
     return _error;
-}
-
-template <class Step>
-bool Messages::attempt(const Step& step) {
-    try {
-        return step();
-    } catch (const Error& error) {
-        if (!_failure) {
-            _failure = error;
-        }
-        return true;
-    }
 }
 
 void Messages::follow_revocation() {
@@ -180,7 +190,7 @@ void Messages::conclude(MPI_Status&, int& error) {
         }
         _unprepared.reset();
         if (_failure) {
-            _error = layer().error_code(MPI_ERR_OTHER, *_failure);
+            _error = layer().error_code(_failure_class, *_failure);
         }
         if (_error != MPI_SUCCESS && _errors == Errors::raised) {
             layer().real.Comm_call_errhandler(_route.program, _error);

@@ -93,6 +93,7 @@ class Messages final : public ProgressOp {
     std::vector<Incoming> _incoming;
     std::vector<Outgoing> _outgoing;
     std::optional<Error> _failure;
+    int _failure_class = MPI_ERR_OTHER;
     int _error = MPI_SUCCESS;
     bool _concluded = false;
 };

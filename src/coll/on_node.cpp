@@ -76,9 +76,10 @@ class CollectiveProgress final : public ProgressOp {
     void conclude(MPI_Status&, int& error) override {
         if (!_concluded) {
             _concluded = true;
-            if (_job->error()) {
+            const std::optional<Error>& failure = _stage.failure() ? _stage.failure() : _job->error();
+            if (failure) {
                 Layer& owner = layer();
-                _error = owner.error_code(MPI_ERR_OTHER, *_job->error());
+                _error = owner.error_code(MPI_ERR_OTHER, *failure);
                 owner.real.Comm_call_errhandler(_communicator, _error);
             } else {
                 _stage.store();
@@ -399,7 +400,6 @@ bool OnNode::run(MPI_Request* const request) {
         return false;
     }
     owner.fault_tolerance.refuse_revoked(_communicator);
-    _stage.load();
     auto operation = make_operation(Operation::Kind::once);
     if (operation->start_own_handle(request) != MPI_SUCCESS) {
         throw Error("the MPI gives no request", "complete some of the program's requests first");
@@ -409,14 +409,25 @@ bool OnNode::run(MPI_Request* const request) {
     return true;
 }
 
-/// Begins the operation, which then goes on in the background.
+/// Begins the operation, which then goes on in the background. The other members have begun it, or will: where this
+/// one's data cannot be copied, it fails in all of them.
 std::unique_ptr<ProgressOp> OnNode::begin() {
+    _stage.load(Stage::Failure::kept);
+    if (_stage.failure()) {
+        refuse();
+    }
     _call.account(report::Path::direct,
                   static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes)));
     auto progress_op = std::make_unique<CollectiveProgress>(
         std::make_shared<CollectiveJob>(_node_comm->begin(arguments)), std::move(_stage), _communicator);
     progress_op->leave();
     return progress_op;
+}
+
+/// A member that cannot do its part tells the others.
+void OnNode::refuse() {
+    arguments.send = arguments.receive = {};
+    arguments.obstacle = "its start has failed";
 }
 
 /// The arguments that a persistent collective keeps from its initialisation. Each start is the nonblocking call with
@@ -456,11 +467,8 @@ class OnNode::Persistent {
             if (!_sent.parts.empty()) {
                 here.sends(_sent);
             }
-            here._stage.load();
         } catch (...) {
-            // The others have started, or will. They have to learn of the failure.
-            here.arguments.send = here.arguments.receive = {};
-            here.arguments.obstacle = "its start has failed";
+            here.refuse();
             static_cast<void>(here.begin());
             throw;
         }

@@ -101,6 +101,7 @@ class OnNode {
     void receives(Input input);
     [[nodiscard]] bool asks();
     [[nodiscard]] std::unique_ptr<ProgressOp> begin();
+    void refuse();
     template <class View>
     [[nodiscard]] Input input_of(const View& view) const {
         return {parts_of(view, size()), View::kTyped ? Input::Layout::typed_parts : Input::Layout::parts};

@@ -218,6 +218,9 @@ int Pipelined::run(const std::function<int(const Chunk&)>& native) {
         InFlight piece = std::move(loading.front());
         loading.pop_front();
         finish(piece);
+        if (_error && _from.served) {
+            std::memset(piece.block.data(), 0xFF, piece.block.size());  // as Stage::load() does
+        }
         const auto begin_of = [this](const transfer::StagingBlock& block) {
             return block.data() != nullptr ? block.data() - _lead : nullptr;
         };

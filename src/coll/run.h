@@ -5,7 +5,8 @@
 //   persistent   (MPI_Info, MPI_Request*)  call; copy in at each start, copy out when it completes
 //
 // Each rank decides for itself whether its buffers need staging buffers. The MPI gets the same collective on every
-// rank, with equivalent arguments, so ranks with host and with device buffers mix.
+// rank, with equivalent arguments, so ranks with host and with device buffers mix. A rank whose GPU fails takes part
+// all the same, since the others wait for it, and gets its error when the collective is over.
 #pragma once
 
 #include <optional>
@@ -25,7 +26,7 @@ void prepare(Stage& stage, const Tail&...) {
 
 template <class Native>
 int carry_out(Stage& stage, Native native) {
-    stage.load();
+    stage.load(Stage::Failure::kept);
     const int error = native();
     if (error == MPI_SUCCESS) {
         stage.store();
@@ -35,7 +36,7 @@ int carry_out(Stage& stage, Native native) {
 
 template <class Native>
 int carry_out(Stage& stage, Native native, MPI_Request* const request) {
-    stage.load();
+    stage.load(Stage::Failure::kept);
     const int error = native();
     if (error == MPI_SUCCESS && stage.active()) {
         if (Requests::is_over_at_once(*request)) {  // as on a communicator of one rank
@@ -53,7 +54,7 @@ template <class Native>
 int carry_out(Stage& stage, Native native, MPI_Info, MPI_Request* const request) {
     // The staging buffers are filled again at each start. They are filled here too, since MPICH 4 already copies a
     // rank's own part when it builds the schedule.
-    stage.load();
+    stage.load(Stage::Failure::kept);
     const int error = native();
     if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
         auto operation = make_operation(Operation::Kind::bound, std::move(stage));

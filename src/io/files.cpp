@@ -35,17 +35,24 @@ struct WithAndWithoutOffset {
     }
 };
 
+/// Loads what is written. Whatever fails, the MPI's part is done, since other ranks may take part in the access. The
+/// MPI writes nothing then, and storing the data tells the failure.
+template <class Count>
+Argument<Count> loaded(Stage& stage, const Argument<Count>& staged) {
+    stage.load(Stage::Failure::kept);
+    return {staged.address, stage.failure() ? Count{0} : staged.count, staged.type};
+}
+
 template <Access direction>
 struct Blocking : WithAndWithoutOffset<Blocking<direction>> {
     template <class Count, class Native>
     static int access(Call& call, const void* buffer, Count count, MPI_Datatype type, MPI_Status* status,
                       const Native& native) {
         Stage stage(call);
-        const Argument<Count> staged = stage.buffer(direction, buffer, count, type);
+        const Argument<Count> staged = loaded(stage, stage.buffer(direction, buffer, count, type));
         if (!stage.active()) {
             return native(staged, status);
         }
-        stage.load();
         MPI_Status own{};
         const int error = native(staged, &own);
         if (error == MPI_SUCCESS) {
@@ -62,8 +69,7 @@ struct Nonblocking : WithAndWithoutOffset<Nonblocking<direction>> {
     static int access(Call& call, const void* buffer, Count count, MPI_Datatype type, MPI_Request* request,
                       const Native& native) {
         Stage stage(call);
-        const Argument<Count> staged = stage.buffer(direction, buffer, count, type);
-        stage.load();
+        const Argument<Count> staged = loaded(stage, stage.buffer(direction, buffer, count, type));
         const int error = native(staged, request);
         if (error != MPI_SUCCESS || !stage.active()) {
             return error;
@@ -100,8 +106,7 @@ struct Begin {
                      const Native& native) {
         call.on_file(file);
         Stage stage(call);
-        const Argument<Count> staged = stage.buffer(direction, buffer, count, type);
-        stage.load();
+        const Argument<Count> staged = loaded(stage, stage.buffer(direction, buffer, count, type));
         const int error = native(staged);
         if (error == MPI_SUCCESS && stage.active()) {
             layer().split_accesses.keep(

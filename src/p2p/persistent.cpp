@@ -9,6 +9,7 @@
 // The MPI matches a partitioned operation at its initialisation, so the operation keeps its staging buffer from then
 // on.
 
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -105,7 +106,7 @@ int start(Call& call, MPI_Request* const request, const std::shared_ptr<Operatio
         operation.native_request = operation.handle;
     } else {
         operation.stage->restart();
-        operation.stage->load();
+        operation.stage->load(Stage::Failure::kept);
     }
     const int error = native_start(request);
     operation.started(error == MPI_SUCCESS);
@@ -135,13 +136,22 @@ struct StartAll {
         if (!owner.requests.any()) {
             return below<function>()(count, requests);
         }
+        std::exception_ptr failure;
         for (int i = 0; i < count; ++i) {
             const auto operation = owner.requests.find(requests[i]);
-            const int error =
-                operation ? start(call, &requests[i], operation, owner.below.Start) : owner.below.Start(&requests[i]);
+            int error = MPI_SUCCESS;
+            try {
+                error = operation ? start(call, &requests[i], operation, owner.below.Start)
+                                  : owner.below.Start(&requests[i]);
+            } catch (const Error&) {
+                failure = failure ? failure : std::current_exception();  // other ranks wait for the next ones
+            }
             if (error != MPI_SUCCESS) {
                 return error;
             }
+        }
+        if (failure) {
+            std::rethrow_exception(failure);
         }
         return MPI_SUCCESS;
     }

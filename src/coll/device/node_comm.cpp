@@ -217,10 +217,12 @@ bool CollectiveOp::step() {
                     return false;
                 }
             }
+            // From now on this member can tell the others of a failure.
+            _state = State::copying_in;
             if (!prepare()) {
+                _state = State::queued;
                 return false;
             }
-            _state = State::copying_in;
             return true;
         case State::copying_in:
             for (DeviceCopies::Copy& copy : _copies) {
