@@ -209,6 +209,25 @@ def test_thread_level_is_the_mpis_own(
 
 
 @pytest.mark.parametrize("mpi", MPIS)
+def test_communicators_share_what_is_mapped_for_them(
+    mpi: str, awaken_program: Path, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """UCX keeps a note of each mapping that goes, so a program that makes communicators for ever would grow."""
+    program = rank_program(mpi, "lifecycle")
+    plain, with_awaken = (
+        int(
+            re.findall(
+                r"mapped (\d+) places",
+                run(mpi_named(mpi), program, "communicators", emulate, emulate is not None).output,
+            )[0]
+        )
+        for emulate in (None, "cuda:2")
+    )
+    # Each communicator needs a part of either rank, and a rank may leave its part later than another makes the next.
+    assert with_awaken < plain + 50, f"{with_awaken} places with Awaken, {plain} without"
+
+
+@pytest.mark.parametrize("mpi", MPIS)
 def test_host_program_keeps_nothing(
     mpi: str, awaken_program: Path, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
 ) -> None:

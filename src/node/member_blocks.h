@@ -1,8 +1,14 @@
 // Shared memory that the members of a group make together: each member makes a part, and all use all parts.
+//
+// Groups come and go, with communicators for example. So a process keeps the parts that it has mapped for later groups.
+// Besides the time, this saves memory of the MPI: UCX takes some 150 bytes for each munmap() of a process, and gives
+// them back only when it looks at its cache of registrations, which may be never.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -10,11 +16,44 @@
 
 namespace awaken::node {
 
+/// Parts of groups that are gone, as one process has them. Thread-safe.
+class KeptBlocks {
+  public:
+    struct Block {
+        std::byte* base = nullptr;
+        std::uint64_t offset = 0;
+    };
+
+    KeptBlocks() = default;
+    ~KeptBlocks();
+    KeptBlocks(const KeptBlocks&) = delete;
+    KeptBlocks& operator=(const KeptBlocks&) = delete;
+
+    /// Takes over a part that this process has made. False: it has enough of them. To be called before this process
+    /// leaves the part.
+    [[nodiscard]] bool keep_own(const Block& block, std::size_t bytes, int members) noexcept;
+    /// A part of this process's own that all members have left, filled with zeros. No base: there is none.
+    [[nodiscard]] Block take_own(std::size_t bytes) noexcept;
+    /// Takes over the mapping of another member's part.
+    void keep_mapping(const Block& block, std::size_t bytes, int processes) noexcept;
+    /// The mapping at this offset, or null.
+    [[nodiscard]] std::byte* take_mapping(std::uint64_t offset, std::size_t bytes) noexcept;
+
+  private:
+    struct Kept {
+        Block block;
+        std::size_t bytes;
+        int members;  ///< of the group that it was made for
+    };
+    std::mutex _mutex;
+    std::list<Kept> _own, _mappings;  ///< oldest first
+};
+
 class MemberBlocks {
   public:
     /// Parts of `bytes` bytes each for `members` members; this process is member `own`. Takes no memory yet.
     MemberBlocks(Segment& segment, int members, int own, std::size_t bytes);
-    /// Releases all parts. The last member to do so gives their memory back.
+    /// Leaves all parts. A part's maker may keep it; otherwise the last member to leave it gives its memory back.
     ~MemberBlocks();
     MemberBlocks(const MemberBlocks&) = delete;
     MemberBlocks& operator=(const MemberBlocks&) = delete;
@@ -35,10 +74,7 @@ class MemberBlocks {
     [[nodiscard]] std::span<std::byte> own_memory() const noexcept;
 
   private:
-    struct Block {
-        std::byte* base = nullptr;
-        std::uint64_t offset = 0;
-    };
+    using Block = KeptBlocks::Block;
 
     Segment& _segment;
     const int _own;

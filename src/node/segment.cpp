@@ -23,6 +23,7 @@
 
 #include "base/fnv1a.h"
 #include "base/round_up.h"
+#include "node/member_blocks.h"
 
 namespace awaken::node {
 
@@ -232,8 +233,12 @@ bool Segment::is_deserted(const void* const base) {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free,
               "shared between processes");
 
-Segment::Segment(std::string path, const int file, void* const base, const std::size_t bytes) noexcept
-    : _path(std::move(path)), _file(file), _base(static_cast<std::byte*>(base)), _bytes(bytes) {
+Segment::Segment(std::string path, const int file, void* const base, const std::size_t bytes)
+    : _path(std::move(path)),
+      _file(file),
+      _base(static_cast<std::byte*>(base)),
+      _bytes(bytes),
+      _kept_blocks(std::make_unique<KeptBlocks>()) {
     struct stat status{};
     if (fstat(file, &status) == 0) {
         _file_system = status.st_dev;

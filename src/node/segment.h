@@ -41,6 +41,8 @@ struct ProcessEntry {
     std::atomic<std::uint64_t> said;  ///< from the MPI: ranks << 32 | (rank + 1); 0: nothing yet
 };
 
+class KeptBlocks;
+
 class Segment {
   public:
     /// Joins the job's segment. The first process makes it. Null, with the reason in `why_not`, when that is
@@ -99,12 +101,15 @@ class Segment {
     /// it. The process that changes it from 0 to its own number sets it back.
     [[nodiscard]] std::atomic<std::uint64_t>& token() const noexcept;
 
+    /// Memory of groups that are gone (member_blocks.h).
+    [[nodiscard]] KeptBlocks& kept_blocks() noexcept { return *_kept_blocks; }
+
     /// 128 random bits that only processes of the segment know.
     [[nodiscard]] const std::array<std::uint64_t, 2>& secret() const noexcept { return _secret; }
 
   private:
     struct Header;
-    Segment(std::string path, int file, void* base, std::size_t bytes) noexcept;
+    Segment(std::string path, int file, void* base, std::size_t bytes);
     bool enter(const Job& job, std::string& why_not);
     [[nodiscard]] static bool is_deserted(const void* base);
     static void remove_left_overs(const std::string& folder);
@@ -122,6 +127,7 @@ class Segment {
     std::byte* _base = nullptr;  ///< header, processes and areas
     std::size_t _bytes = 0;      ///< bytes at `_base`
     int _index = -1;
+    const std::unique_ptr<KeptBlocks> _kept_blocks;
     // Values of the header at the beginning. If another process overwrites the header, these still do not lead out of
     // the segment.
     std::uint64_t _capacity = 0;

@@ -10,6 +10,7 @@
 //     lifecycle shared-threads    ... and all on one communicator, told apart by tags
 //     lifecycle failing-copies    some copy between device and host fails: an error, and no byte in the status
 //     lifecycle failing-library   collectives by NCCL or RCCL, which a rank cannot begin: an error in all ranks, once
+//     lifecycle communicators     collectives on many communicators in a row: prints how much is mapped
 //     lifecycle level=N           MPI_Init_thread(N): prints what was provided
 //     lifecycle loading=LIBRARY   another thread loads and unloads a library during the first MPI call and MPI_Init
 //     lifecycle call-sites=LIBRARY  calls in turn from two places that share a slot of the loader's table of call sites
@@ -22,7 +23,9 @@
 #include <atomic>
 #include <bitset>
 #include <cstring>
+#include <fstream>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -418,6 +421,31 @@ void failing_copies(Gpu& gpu, int rank) {
     check(failed > 0, "no copy failed");
 }
 
+/// Makes and frees communicators, with a collective on each. Prints how many places of files in shared memory this
+/// process has had mapped meanwhile.
+void communicators(int rank) {
+    constexpr int kCommunicators = 100;
+    std::set<std::string> places;
+    for (int made = 0; made < kCommunicators; ++made) {
+        MPI_Comm comm = MPI_COMM_NULL;
+        MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+        int sum = 0;
+        MPI(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm));
+        std::ifstream maps("/proc/self/maps");
+        for (std::string line; std::getline(maps, line);) {
+            if (const std::size_t name = line.find("/dev/shm/"); name != std::string::npos) {
+                std::string offset;
+                std::istringstream(line.substr(line.find(' ') + 6)) >> offset;  // after the range and what is allowed
+                places.insert(line.substr(name) + offset);
+            }
+        }
+        MPI(MPI_Comm_free(&comm));
+    }
+    if (rank == 0) {
+        std::printf("mapped %zu places for %d communicators\n", places.size(), kCommunicators);
+    }
+}
+
 /// Allreduces on communicators of which the library connects none: all ranks are told, of the same ones, and what
 /// follows goes another way: in levels, whose columns may have to find out once more. What the library held on to is
 /// left behind by then, and ends.
@@ -588,6 +616,8 @@ int main(int argc, char** argv) {
         } else if (mode == "failing-copies") {
             const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
             failing_copies(*gpu, rank);
+        } else if (mode == "communicators") {
+            communicators(rank);
         } else if (mode == "failing-library") {
             const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
             failing_library(*gpu);

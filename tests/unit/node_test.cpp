@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -21,14 +22,18 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "node/job.h"
+#include "node/member_blocks.h"
 #include "node/segment.h"
 
 namespace awaken::node {
@@ -707,6 +712,49 @@ TEST_F(SegmentTest, RangesThatAreNoneAreRefused) {
     std::byte* const part = mine->map(*offset + page, bytes - page);
     ASSERT_NE(part, nullptr);
     mine->unmap(part, bytes - page);
+}
+
+TEST_F(SegmentTest, PartsOfGroupsThatAreGoneServeLaterOnes) {
+    constexpr std::size_t kBytes = 20'000;
+    const auto mine = join(job(0, 3)), theirs = join(job(1, 3));
+    ASSERT_TRUE(mine != nullptr && theirs != nullptr) << why_not;
+    using Group = std::array<std::unique_ptr<MemberBlocks>, 2>;
+    const auto make = [&] {
+        Group group{std::make_unique<MemberBlocks>(*mine, 2, 0, kBytes),
+                    std::make_unique<MemberBlocks>(*theirs, 2, 1, kBytes)};
+        EXPECT_TRUE(group[0]->make_own() && group[1]->make_own());
+        const std::array offsets{group[0]->own_offset(), group[1]->own_offset()};
+        EXPECT_TRUE(group[0]->connect(offsets) && group[1]->connect(offsets));
+        for (const int part : {0, 1}) {
+            std::byte* const here = group[0]->at(part);
+            EXPECT_TRUE(std::all_of(here, here + kBytes, [](const std::byte each) { return each == std::byte{0}; }));
+            std::memset(here, 0x55, kBytes);
+            EXPECT_EQ(group[1]->at(part)[kBytes - 1], std::byte{0x55});
+        }
+        return group;
+    };
+    const std::uint64_t before = backed_bytes();
+    std::set<std::uint64_t> offsets;
+    std::set<const std::byte*> addresses;
+    for (int round = 0; round < 20; ++round) {
+        const Group group = make();
+        offsets.insert(group[0]->own_offset());
+        addresses.insert(group[0]->at(1));
+    }
+    EXPECT_EQ(offsets.size(), 1u);
+    EXPECT_EQ(addresses.size(), 1u);
+
+    Group late = make();
+    const std::uint64_t in_use = late[0]->own_offset();
+    late[0].reset();
+    EXPECT_NE(make()[0]->own_offset(), in_use) << "the other member has not left it";
+    late[1].reset();
+
+    std::vector<Group> many;
+    std::generate_n(std::back_inserter(many), 30, make);
+    many.clear();
+    constexpr std::uint64_t kMostKept = 16;  // of both processes
+    EXPECT_LE(backed_bytes(), before + kMostKept * (kBytes + 2 * page_bytes()));
 }
 
 TEST_F(SegmentTest, MemoryOfAProcessThatDiedCanBeReadAndReleased) {
