@@ -635,7 +635,7 @@ AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle
         if (!event || &event->context() != context) {
             return Error::invalid_handle;
         }
-        if (const Error error = context_event_allowed(*context); error != Error::success) {
+        if (const Error error = whole_context_allowed(*context); error != Error::success) {
             return error;
         }
         event->record_context();

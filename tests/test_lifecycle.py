@@ -52,6 +52,19 @@ def test_lifecycle(
     run(mpi_named(mpi), rank_program(mpi, "lifecycle"), mode, emulate)
 
 
+@pytest.mark.parametrize("mode", ["capture", "capture-here"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_capture_under_way_is_left_alone(
+    mpi: str,
+    mode: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """The emulated HIP has no captures to begin."""
+    run(mpi_named(mpi), rank_program(mpi, "lifecycle"), mode, "cuda:2")
+
+
 @pytest.mark.parametrize("emulate", ["cuda:2", "hip5:2", "hip:2"])
 @pytest.mark.parametrize("asked_for", [False, True], ids=["automatic", "asked_for"])
 @pytest.mark.parametrize("mpi", MPIS)

@@ -45,7 +45,10 @@ AWAKEN_EXPORT int AWAKEN_CALL(GetDeviceFlags)(unsigned* flags) {
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(DeviceSynchronize)() {
-    return in_entered_context([](Context& context) { return synchronize(context); });
+    return in_entered_context([](Context& context) {
+        const Error error = whole_context_allowed(context);
+        return error == Error::success ? synchronize(context) : error;
+    });
 }
 
 // ---- memory ----
@@ -99,7 +102,7 @@ AWAKEN_EXPORT int AWAKEN_CALL(HostUnregister)(Address address) {
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(MallocManaged)(Address* address, std::size_t bytes, unsigned flags) {
-    return in_entered_context([&](Context& context) {
+    return unless_capturing([&](Context& context) {
         const bool known = flags == 1 || flags == 2;
         return known ? allocate_host(context, MemoryKind::managed, address, bytes, flags) : Error::invalid_value;
     });
@@ -257,7 +260,10 @@ AWAKEN_EXPORT int AWAKEN_CALL(StreamQuery)(void* handle) {
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(StreamSynchronize)(void* handle) {
-    return on_allowed_stream(handle, [](const auto& stream) { return synchronize(*stream); });
+    return on_allowed_stream(handle, [](const auto& stream) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? synchronize(*stream) : error;
+    });
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(StreamWaitEvent)(void* handle, void* event, unsigned) {
@@ -296,7 +302,11 @@ AWAKEN_EXPORT int AWAKEN_CALL(StreamAddCallback)(void* handle, void (*function)(
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(StreamIsCapturing)(void* handle, int* status) {
-    return on_stream(handle, [&](const auto& stream) { return put(status, is_capturing(*stream) ? 1 : 0); });
+    return on_stream(handle, [&](const auto& stream) {
+        bool capturing = false;
+        const Error error = capture_status(*stream, capturing);
+        return error == Error::success ? put(status, capturing ? 1 : 0) : error;
+    });
 }
 
 // ---- events ----
@@ -337,7 +347,10 @@ AWAKEN_EXPORT int AWAKEN_CALL(EventQuery)(void* handle) {
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(EventSynchronize)(void* handle) {
-    return on_event(handle, [](const Event& event) { return synchronize(event); });
+    return on_event(handle, [](const Event& event) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? synchronize(event) : error;
+    });
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(EventElapsedTime)(float* milliseconds, void* start, void* end) {

@@ -214,7 +214,10 @@ AWAKEN_EXPORT int AWAKEN_CALL(ModuleLoadDataEx)(void** module, const void* image
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(ModuleUnload)(void* module) {
-    return in_context([&](Context&) { return unload_module(AWAKEN_NAME(ModuleUnload), module); });
+    return in_context([&](Context&) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? unload_module(AWAKEN_NAME(ModuleUnload), module) : error;
+    });
 }
 
 AWAKEN_EXPORT int AWAKEN_CALL(ModuleGetFunction)(void** function, void* module, const char* name) {

@@ -156,6 +156,9 @@ int allocate_in_order(Address* address, std::size_t bytes, void* stream_handle, 
         if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) {
             return error;
         }
+        if (const Error error = allowed_by_captures(); error != Error::success) {
+            return error;
+        }
         return put_address(address, [&](Address& found) { return allocate_from_pool(pool, bytes, found); });
     });
 }

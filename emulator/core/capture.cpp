@@ -68,6 +68,14 @@ Error spoil_if(const Error reason, Forbids&& forbids) {
     return outcome;
 }
 
+/// Whether the stream is a default stream that waits for one of the captured streams.
+bool waits_for(const Stream& stream, const Capture& capture) {
+    return stream.role() == Stream::Role::legacy_default &&
+           std::any_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* captured) {
+               return captured->blocking() && &captured->context() == &stream.context();
+           });
+}
+
 }  // namespace
 
 Error begin_capture(const Stream& stream, const CaptureMode mode) {
@@ -157,17 +165,18 @@ Error allowed_by_captures() {
 }
 
 Error default_stream_allowed(const Stream& stream) {
-    if (stream.role() != Stream::Role::legacy_default) {
-        return Error::success;
-    }
-    return spoil_if(Error::capture_implicit, [&](const Capture& capture) {
-        return std::any_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* captured) {
-            return captured->blocking() && &captured->context() == &stream.context();
-        });
-    });
+    return spoil_if(Error::capture_implicit, [&](const Capture& capture) { return waits_for(stream, capture); });
 }
 
-Error context_event_allowed(const Context& context) {
+Error capture_status(const Stream& stream, bool& capturing) {
+    capturing = is_capturing(stream);
+    const std::scoped_lock lock(lock_of_captures());
+    const bool implicit = std::any_of(captures().begin(), captures().end(),
+                                      [&](const Capture& capture) { return waits_for(stream, capture); });
+    return implicit ? Error::capture_implicit : Error::success;
+}
+
+Error whole_context_allowed(const Context& context) {
     return spoil_if(Error::capture_unsupported, [&](const Capture& capture) {
         return std::any_of(capture.streams.begin(), capture.streams.end(),
                            [&](const Stream* captured) { return &captured->context() == &context; });

@@ -4,6 +4,8 @@
 //     lifecycle early-load        ... and before it
 //     lifecycle late-visible      ... and it is said after traffic of host memory which devices are visible
 //     lifecycle host-functions    messages in functions that a stream calls (CUDA)
+//     lifecycle capture           the first messages and collectives while another thread captures a stream (CUDA)
+//     lifecycle capture-here      ... and while their own thread does
 //     lifecycle reset             the device is reset before MPI_Finalize
 //     lifecycle sessions-only     MPI_Init is never called
 //     lifecycle threads           MPI_THREAD_MULTIPLE: four threads, each with its communicator, device buffers
@@ -290,6 +292,106 @@ void host_functions(Gpu& gpu, const int rank) {
     traffic(gpu, MPI_COMM_WORLD, 2);
 }
 
+/// A capture of a blocking stream of the current context into a graph, in the global mode, which is the strictest. No
+/// question of the driver's recognises that of a non-blocking one.
+class Capture {
+  public:
+    Capture() {
+        check(driver("cuStreamCreate", &_stream, 0U) == 0, "cuStreamCreate");
+        check(driver("cuStreamBeginCapture_v2", _stream, 0) == 0, "cuStreamBeginCapture");
+    }
+    void end() {
+        void* graph = nullptr;
+        const int code = driver("cuStreamEndCapture", _stream, &graph);
+        check(code == 0, format("the capture is spoiled: cuStreamEndCapture answers %d", code));
+    }
+
+  private:
+    template <class... Arguments>
+    static int driver(const char* const name, Arguments... arguments) {
+        void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+        return reinterpret_cast<int (*)(Arguments...)>(dlsym(library, name))(arguments...);
+    }
+    void* _stream = nullptr;
+};
+
+/// Small and large messages, with gaps too, and collectives of device memory, which the layer meets for the first time.
+class FirstCalls {
+  public:
+    FirstCalls(Gpu& gpu, const int rank) : _rank(rank) {
+        for (const int count : {20, 50'000, 800'000}) {
+            const std::vector<double> values(static_cast<std::size_t>(count), rank + 1);
+            for (std::vector<Buffer>* const buffers : {&_sent, &_received}) {
+                buffers->emplace_back(gpu, Kind::device, values.size() * sizeof(double));
+                buffers->back().write(values.data(), values.size() * sizeof(double));
+            }
+        }
+        MPI(MPI_Type_vector(10'000, 2, 5, MPI_DOUBLE, &_pairs));
+        MPI(MPI_Type_commit(&_pairs));
+    }
+    ~FirstCalls() { MPI_Type_free(&_pairs); }
+    FirstCalls(const FirstCalls&) = delete;
+    FirstCalls& operator=(const FirstCalls&) = delete;
+    void run() {
+        const int peer = 1 - _rank;
+        for (std::size_t each = 0; each < _sent.size(); ++each) {
+            void *const from = _sent[each].data(), *const to = _received[each].data();
+            const auto count = static_cast<int>(_sent[each].size() / sizeof(double));
+            MPI(MPI_Sendrecv(from, count, MPI_DOUBLE, peer, 1, to, count, MPI_DOUBLE, peer, 1, MPI_COMM_WORLD,
+                             MPI_STATUS_IGNORE));
+            MPI(MPI_Allreduce(MPI_IN_PLACE, to, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+        }
+        void *const from = _sent.back().data(), *const to = _received.back().data();
+        MPI(MPI_Sendrecv(from, 1, _pairs, peer, 2, to, 1, _pairs, peer, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    }
+    void check_data() const {
+        for (const Buffer& buffer : _received) {
+            const std::vector<std::byte> image = buffer.read();
+            std::vector<double> values(image.size() / sizeof(double));
+            std::memcpy(values.data(), image.data(), image.size());
+            const bool pairs = &buffer == &_received.back();
+            for (std::size_t at = 0; at < values.size(); ++at) {
+                const bool in_pair = pairs && at < 50'000 && at % 5 < 2;
+                const double expected = in_pair ? 2 - _rank : 3;
+                if (values[at] != expected) {
+                    check(false, format("element %zu of %zu is %g, not %g", at, values.size(), values[at], expected));
+                    break;
+                }
+            }
+        }
+    }
+
+  private:
+    const int _rank;
+    std::vector<Buffer> _sent, _received;
+    MPI_Datatype _pairs = MPI_DATATYPE_NULL;
+};
+
+void captured(Gpu& gpu, const int rank, const bool here) {
+    FirstCalls calls(gpu, rank);
+    if (here) {
+        Capture capture;
+        calls.run();
+        capture.end();
+    } else {
+        std::atomic<bool> begun{false}, over{false};
+        std::thread other([&] {
+            gpu.use_device(rank % gpu.device_count());
+            Capture capture;
+            begun = true;
+            begun.notify_one();
+            over.wait(false);
+            capture.end();
+        });
+        begun.wait(false);
+        calls.run();
+        over = true;
+        over.notify_one();
+        other.join();
+    }
+    calls.check_data();
+}
+
 #if RANKS_HAVE_MPI4
 int sessions_only(const std::string& gpu_name) {
     MPI_Session session;
@@ -544,11 +646,12 @@ int main(int argc, char** argv) {
 
     int wanted = MPI_THREAD_SINGLE, provided = -1;
     const bool threaded = mode == "threads" || mode == "shared-threads", in_streams = mode == "host-functions";
+    const bool captures = mode == "capture" || mode == "capture-here";
     if (mode.rfind("level=", 0) == 0) {
         const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
         wanted = levels[std::stoi(mode.substr(6)) % 4];
         MPI(MPI_Init_thread(&argc, &argv, wanted, &provided));
-    } else if (threaded || loads || in_streams) {
+    } else if (threaded || loads || in_streams || captures) {
         wanted = MPI_THREAD_MULTIPLE;
         MPI(MPI_Init_thread(&argc, &argv, wanted, &provided));
     } else {
@@ -583,6 +686,8 @@ int main(int argc, char** argv) {
             if (rank == 0) {
                 std::printf("skip %s: needs CUDA and MPI_THREAD_MULTIPLE\n", mode.c_str());
             }
+        } else if (captures) {
+            captured(*open_gpu(gpu_name, rank), rank, mode == "capture-here");
         } else if (mode == "early-load") {
             if (early->device_count() > 0) {
                 early->use_device(rank % early->device_count());

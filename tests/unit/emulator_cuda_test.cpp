@@ -119,6 +119,7 @@ struct Driver {
     int (*begin_capture)(void*, int);
     int (*end_capture)(void*, void**);
     int (*exchange_capture_mode)(int*);
+    int (*is_capturing)(void*, int*);
     int (*host_function)(void*, void (*)(void*), void*);
     int (*event_create)(void**, unsigned);
     int (*event_destroy)(void*);
@@ -180,6 +181,7 @@ struct Driver {
         library.bind(begin_capture, "cuStreamBeginCapture_v2");
         library.bind(end_capture, "cuStreamEndCapture");
         library.bind(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+        library.bind(is_capturing, "cuStreamIsCapturing");
         library.bind(host_function, "cuLaunchHostFunc");
         library.bind(event_create, "cuEventCreate");
         library.bind(event_destroy, "cuEventDestroy_v2");
@@ -558,8 +560,13 @@ TEST_F(EmulatedCuda, TheDefaultStreamHasNoWorkWhileABlockingOneIsCaptured) {
     ASSERT_EQ(driver().begin_capture(blocking, kGlobal), kSuccess);
     EXPECT_EQ(driver().event_record(event, free_running), kSuccess);
     EXPECT_EQ(driver().stream_synchronize(free_running), kSuccess);
+    int capturing = -1;
+    EXPECT_EQ(driver().is_capturing(nullptr, &capturing), kImplicit) << "a question that harms nothing";
+    EXPECT_EQ(driver().is_capturing(free_running, &capturing), kSuccess);
+    EXPECT_EQ(capturing, 0);
     EXPECT_EQ(driver().end_capture(blocking, &graph), kSuccess) << "other streams are left alone";
     ASSERT_EQ(driver().begin_capture(free_running, kRelaxed), kSuccess);
+    EXPECT_EQ(driver().is_capturing(nullptr, &capturing), kSuccess);
     EXPECT_EQ(driver().fill(address, 1, host.size()), kSuccess) << "the default stream does not wait for this one";
     EXPECT_EQ(driver().end_capture(free_running, &graph), kSuccess);
     ASSERT_EQ(driver().exchange_capture_mode(&mode), kSuccess);
