@@ -944,7 +944,6 @@ class Cuda final : public VendorRuntime {
         return in_context(Current(*this, device), [&]() -> Status {
             MappedRun found;
             Fnv1a ids;
-            int mappings = 0;
             for (CuAddress at = begin; at < begin + bytes || at == begin;) {
                 CuAddress base = 0;
                 std::size_t size = 0;
@@ -957,11 +956,11 @@ class Cuda final : public VendorRuntime {
                     return outcome(code, "cuMemGetAddressRange");
                 }
                 ids.add_word(id);
-                if (mappings++ == 0) {
+                if (found.mappings++ == 0) {
                     found.base = static_cast<std::uintptr_t>(base);
                 }
                 found.size += size;
-                found.id = mappings == 1 ? id : ids.value();
+                found.id = found.mappings == 1 ? id : ids.value();
                 at = base + size;
             }
             run = found;
@@ -975,6 +974,13 @@ class Cuda final : public VendorRuntime {
             return {kUnsupported, "cuMemExportToShareableHandle", "the driver has no such function"};
         }
         return in_context(Current(*this, device), [&]() -> Status {
+            if (run.mappings > SharedDescriptors::most()) {
+                return {kUnsupported, "export_run", "it needs more descriptors than a process may hand out"};
+            }
+            constexpr Status kNoneLeft{kBusy, "export_run", "all descriptors that a process may hand out are in use"};
+            if (!_shared.make_room(run.mappings)) {
+                return kNoneLeft;
+            }
             std::vector<SharedPart> parts;
             for (std::uintptr_t at = run.base; at < run.base + run.size;) {
                 SharedPart part;
@@ -988,13 +994,7 @@ class Cuda final : public VendorRuntime {
                     return {kUnsupported, "export_run", "out of host memory"};
                 }
             }
-            if (parts.size() > SharedDescriptors::kMost) {
-                return {kUnsupported, "export_run", "it needs more descriptors than a process may hand out"};
-            }
-            if (!_shared.publish(std::move(parts), handle)) {
-                return {kBusy, "export_run", "all descriptors that a process may hand out are in use"};
-            }
-            return {};
+            return _shared.publish(std::move(parts), handle) ? Status{} : kNoneLeft;
         });
     }
 

@@ -131,7 +131,8 @@ struct IpcMemoryHandle {
 struct MappedRun {
     std::uintptr_t base = 0;
     std::size_t size = 0;
-    std::uint64_t id = 0;  ///< changes when any of them is mapped anew
+    std::uint64_t id = 0;      ///< changes when any of them is mapped anew
+    std::size_t mappings = 0;  ///< their number
 };
 /// A compiled module holding kernels, for one device.
 struct ModuleHandle {

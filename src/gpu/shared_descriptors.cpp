@@ -2,6 +2,7 @@
 
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -40,12 +41,38 @@ Handle read(const IpcMemoryHandle& handle) noexcept {
 bool read_memory(const pid_t process, const std::uint64_t address, void* const into, const std::size_t bytes) noexcept {
     const iovec local{into, bytes};
     const iovec remote{reinterpret_cast<void*>(address), bytes};
-    return process_vm_readv(process, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
+    const ssize_t read = process_vm_readv(process, &local, 1, &remote, 1, 0);
+    if (read >= 0 && read != static_cast<ssize_t>(bytes)) {
+        errno = EFAULT;  // the rest is not mapped
+    }
+    return read == static_cast<ssize_t>(bytes);
 }
 
-Status refused(const char* const call) noexcept {
-    return {errno, call, "this process may not trace the owner of the memory, see ptrace(2)"};
+constexpr Status kOver{kExpired, "pidfd_getfd", "its owner has closed the descriptors of this memory"};
+
+/// What the error of a call about the owner of a handle says.
+Status failed(const char* const call) noexcept {
+    switch (errno) {
+        case ESRCH:   // the owner has ended
+        case EFAULT:  // its memory is other memory by now
+        case EBADF:   // it has closed the descriptor
+            return kOver;
+        case EMFILE:
+        case ENFILE:
+        case ENOMEM:
+            return {kBusy, call, "no descriptor is free"};
+        default:
+            return {errno, call, "this process may not trace the owner of the memory, see ptrace(2)"};
+    }
 }
+
+/// How many descriptors this process may open.
+std::size_t descriptor_limit() noexcept {
+    rlimit limit{};
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+constexpr std::size_t kPartOfDescriptors = 8;
 
 }  // namespace
 
@@ -88,19 +115,38 @@ SharedDescriptors::~SharedDescriptors() {
     }
 }
 
+std::size_t SharedDescriptors::most() noexcept {
+    return std::min(kMost, descriptor_limit() / kPartOfDescriptors);
+}
+
+bool SharedDescriptors::has_room(const std::size_t files) noexcept {
+    const std::size_t most = SharedDescriptors::most();
+    take_back_until([&] { return _files + files <= most; });
+    return _files + files <= most;
+}
+
+bool SharedDescriptors::make_room(const std::size_t files) noexcept {
+    const std::scoped_lock lock(_mutex);
+    return has_room(files);
+}
+
 bool SharedDescriptors::publish(std::vector<SharedPart> parts, IpcMemoryHandle& handle) noexcept {
-    if (parts.empty() || parts.size() > kMost) {
+    // The kernel gives the lowest free number, so a high one says that the program has most of the others.
+    const std::size_t limit = descriptor_limit();
+    const auto is_among_the_last = [&](const SharedPart& part) {
+        return static_cast<std::size_t>(part.file.get()) >= limit - limit / kPartOfDescriptors;
+    };
+    if (parts.empty() || parts.size() > kMost || std::any_of(parts.begin(), parts.end(), is_among_the_last)) {
         return false;
     }
     const std::scoped_lock lock(_mutex);
+    if (!has_room(parts.size())) {
+        return false;
+    }
     if (_handouts.empty()) {
         // Where Yama guards processes from each other (most desktops), only descendants may trace one that does not
         // allow it. MPI libraries ask for the same, to copy between processes.
         static_cast<void>(prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0));
-    }
-    make_room([&] { return _files + parts.size() <= kMost; });
-    if (_files + parts.size() > kMost) {
-        return false;
     }
     try {
         auto record = std::make_unique<Record>();
@@ -164,7 +210,7 @@ void SharedDescriptors::release(const IpcMemoryHandle& handle, const std::size_t
     handout->used = Clock::now();
     _handouts.splice(_handouts.begin(), _handouts, handout);
     set_due(handout->used + kIdle);
-    make_room([&] { return _idle_bytes <= idle_bytes; });
+    take_back_until([&] { return _idle_bytes <= idle_bytes; });
 }
 
 void SharedDescriptors::end(const IpcMemoryHandle& handle) noexcept {
@@ -190,7 +236,7 @@ void SharedDescriptors::take_back(const List::iterator handout) noexcept {
 }
 
 template <class Enough>
-void SharedDescriptors::make_room(const Enough& enough) noexcept {
+void SharedDescriptors::take_back_until(const Enough& enough) noexcept {
     for (auto handout = _handouts.end(); handout != _handouts.begin() && !enough();) {
         const auto last = std::prev(handout);
         if (last->holds == 0) {
@@ -219,7 +265,7 @@ void SharedDescriptors::close_idle(const Clock::time_point now) noexcept {
         return;
     }
     const std::scoped_lock lock(_mutex);
-    make_room([&] {
+    take_back_until([&] {
         const auto longest = std::find_if(_handouts.rbegin(), _handouts.rend(),
                                           [](const Handout& handout) { return handout.holds == 0; });
         const bool none = longest == _handouts.rend();
@@ -241,20 +287,22 @@ Status SharedDescriptors::take(const IpcMemoryHandle& handle, std::vector<Shared
     const Handle wanted = read(handle);
     const auto process = static_cast<pid_t>(wanted.process);
     const auto is_valid = [&](const std::uint64_t number) { return number == wanted.number; };
-    constexpr Status kOver{kExpired, "pidfd_getfd", "its owner has closed the descriptors of this memory"};
     if (process != wanted.process) {
         return kOver;
     }
     const Descriptor owner(static_cast<int>(syscall(kPidfdOpen, process, 0)));
     if (owner.get() < 0) {
-        return refused("pidfd_open");
+        return failed("pidfd_open");
     }
     Record record{};
     if (!read_memory(process, wanted.record, &record, sizeof record)) {
-        return errno == EFAULT ? kOver : refused("process_vm_readv");
+        return failed("process_vm_readv");
     }
     if (!is_valid(record.number.load(std::memory_order_relaxed)) || record.count > kMost) {
         return kOver;
+    }
+    if (record.count > most()) {
+        return {kBusy, "pidfd_getfd", "this process may open too few descriptors"};
     }
     parts.clear();
     try {
@@ -262,7 +310,7 @@ Status SharedDescriptors::take(const IpcMemoryHandle& handle, std::vector<Shared
             const auto at_owner = static_cast<int>(record.parts[i].file);
             Descriptor file(static_cast<int>(syscall(kPidfdGetfd, owner.get(), at_owner, 0)));
             if (file.get() < 0) {
-                return errno == EBADF ? kOver : refused("pidfd_getfd");
+                return failed("pidfd_getfd");
             }
             parts.push_back({std::move(file), record.parts[i].bytes});
         }

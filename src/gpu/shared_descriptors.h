@@ -52,6 +52,9 @@ class SharedDescriptors {
   public:
     /// The most descriptors that are open at a time. Programs may open 1024 files by default.
     static constexpr std::size_t kMost = 128;
+    /// The same for this process: kMost, but no more than an eighth of what it may open now (RLIMIT_NOFILE). The last
+    /// eighth is the program's own, even where nothing else is left.
+    [[nodiscard]] static std::size_t most() noexcept;
     /// Closed when nobody has held it for this long, as peers do with their mappings (transfer/mappings.h).
     static constexpr std::chrono::milliseconds kIdle{5000};
 
@@ -60,8 +63,10 @@ class SharedDescriptors {
     SharedDescriptors(const SharedDescriptors&) = delete;
     SharedDescriptors& operator=(const SharedDescriptors&) = delete;
 
-    /// Hands the parts out, and holds the handle. What nobody has held for the longest makes room. False when there is
-    /// not enough of that, or no memory.
+    /// Before so many descriptors are opened for publish(): what nobody has held for the longest makes room. False when
+    /// there is not enough of that.
+    [[nodiscard]] bool make_room(std::size_t files) noexcept;
+    /// Hands the parts out, and holds the handle. False when there is no room, or no memory.
     [[nodiscard]] bool publish(std::vector<SharedPart> parts, IpcMemoryHandle& handle) noexcept;
     /// Holds a handle of this process. False when it is over.
     [[nodiscard]] bool hold(const IpcMemoryHandle& handle) noexcept;
@@ -77,7 +82,8 @@ class SharedDescriptors {
 
     /// Whether the handle is one of this class, of any process.
     [[nodiscard]] static bool made(const IpcMemoryHandle& handle) noexcept;
-    /// Takes the parts of another process's handle, or of this one's. kExpired: the owner has taken them back.
+    /// Takes the parts of another process's handle, or of this one's. kExpired: the owner has taken them back, or has
+    /// ended. kBusy: this process has too few free descriptors now.
     [[nodiscard]] static Status take(const IpcMemoryHandle& handle, std::vector<SharedPart>& parts) noexcept;
 
   private:
@@ -98,7 +104,9 @@ class SharedDescriptors {
     void take_back(List::iterator handout) noexcept;
     /// Takes back what nobody holds, the longest idle first, until `enough` says so.
     template <class Enough>
-    void make_room(const Enough& enough) noexcept;
+    void take_back_until(const Enough& enough) noexcept;
+    /// make_room(), with the lock held.
+    [[nodiscard]] bool has_room(std::size_t files) noexcept;
     void set_due(Clock::time_point due) noexcept;
 
     mutable std::mutex _mutex;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -155,6 +156,43 @@ TEST(SharedDescriptors, WhatNobodyHoldsMakesRoomTheLongestIdleFirst) {
     std::vector<SharedPart> parts;
     EXPECT_TRUE(SharedDescriptors::take(handles[0], parts).ok()) << "what is held stays";
     EXPECT_TRUE(SharedDescriptors::take(handles[4], parts).ok());
+}
+
+TEST(SharedDescriptors, TakeAnEighthOfWhatTheProcessMayOpenAndNothingOfTheLast) {
+    const auto with_a_limit_of_64 = [] {
+        constexpr rlimit kLimit{64, 64};
+        SharedDescriptors shared;
+        IpcMemoryHandle held, idle, more;
+        if (setrlimit(RLIMIT_NOFILE, &kLimit) != 0 || SharedDescriptors::most() != 8) {
+            return 1;
+        }
+        if (shared.publish(files_of(1, 9), more) || !shared.publish(files_of(1, 4), held) ||
+            !shared.publish(files_of(5, 4), idle) || shared.publish(files_of(9, 1), more)) {
+            return 2;
+        }
+        shared.release(idle, kUnlimited);
+        if (!shared.make_room(4) || shared.open_files() != 4 || shared.make_room(5)) {
+            return 3;
+        }
+        std::vector<Descriptor> own;
+        while (own.empty() || own.back().get() < 64 - 8 - 1) {
+            own.emplace_back(memfd_create("awaken-test", MFD_CLOEXEC));
+        }
+        if (shared.publish(files_of(9, 1), more)) {
+            return 4;
+        }
+        // Without a free descriptor nothing is taken, but it may be later.
+        std::vector<SharedPart> parts;
+        while (own.back().get() >= 0) {
+            own.emplace_back(memfd_create("awaken-test", MFD_CLOEXEC));
+        }
+        if (SharedDescriptors::take(held, parts).code != kBusy) {
+            return 5;
+        }
+        own.clear();
+        return SharedDescriptors::take(held, parts).ok() ? 0 : 6;
+    };
+    EXPECT_EQ(in_child(with_a_limit_of_64), 0);
 }
 
 TEST(SharedDescriptors, WhatNobodyHoldsStandsForSoMuchMemoryOnly) {
