@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 
 namespace awaken::node {
 
@@ -60,30 +62,57 @@ std::string launcher_process(int& pid, bool& hidden) {
 
 }  // namespace
 
-unsigned long long start_time_of(const int pid) {
+namespace {
+
+/// What /proc says of a process.
+struct ProcessState {
+    bool is_over;
+    unsigned long long start_time;
+};
+
+/// Nothing when it cannot be read: no descriptor is free, there is no /proc, or it hides the process.
+std::optional<ProcessState> state_of(const int pid) {
     // Of the process's first thread, which starts with it. What emulates a processor (qemu-user) makes up a process's
     // own /proc/PID/stat, so that the process itself would see another time there than others do.
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, pid);
     FILE* const file = std::fopen(path, "re");
     if (file == nullptr) {
-        return 0;
+        return std::nullopt;
     }
     char line[1024];
     const std::size_t size = std::fread(line, 1, sizeof line - 1, file);
     std::fclose(file);
     line[size] = '\0';
     // The second field is the command's name in brackets, which may itself hold blanks and brackets.
-    const char* at = std::strrchr(line, ')');
-    // The process has ended and only waits for its parent to take note of it.
-    if (at != nullptr && (at[1] == ' ') && (at[2] == 'Z' || at[2] == 'X')) {
-        return 0;
+    const char* const name_end = std::strrchr(line, ')');
+    char state = 0;
+    long threads = 0;
+    unsigned long long start_time = 0;
+    constexpr int kFields = 3;  // the 3rd, the 20th and the 22nd
+    if (name_end == nullptr ||
+        std::sscanf(name_end + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %llu",
+                    &state, &threads, &start_time) != kFields) {
+        return std::nullopt;
     }
-    constexpr int kFieldsBefore = 20;  // start time is the 22nd field
-    for (int field = 0; at != nullptr && field < kFieldsBefore; ++field) {
-        at = std::strchr(at + 1, ' ');
+    // A first thread that has ended is no end of the process while others go on.
+    return ProcessState{(state == 'Z' || state == 'X') && threads <= 1, start_time};
+}
+
+}  // namespace
+
+unsigned long long start_time_of(const int pid) {
+    const std::optional<ProcessState> state = state_of(pid);
+    return state ? state->start_time : 0;
+}
+
+bool has_ended(const int pid, const unsigned long long start_time) {
+    // Needs no descriptor. Any other error is no answer, or that of a process that runs.
+    if (kill(pid, 0) != 0 && errno == ESRCH) {
+        return true;
     }
-    return at != nullptr ? std::strtoull(at + 1, nullptr, 10) : 0;
+    const std::optional<ProcessState> state = state_of(pid);
+    return state && (state->is_over || (start_time != 0 && state->start_time != start_time));
 }
 
 /// "4(x2),3" -> 4 for nodes 0 and 1, 3 for node 2, as Slurm counts a step's tasks by node; -1 for anything else.

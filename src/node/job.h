@@ -29,7 +29,12 @@ struct Job {
 [[nodiscard]] Job find_job(const std::string& chosen_name = {}, int pretended_nodes = 0);
 
 /// A number that no later process with the same id has: the start time of process `pid` in clock ticks since boot. 0
-/// when the process does not exist or this process cannot see it.
+/// when this process cannot read it, for whatever reason.
 [[nodiscard]] unsigned long long start_time_of(int pid);
+
+/// Whether the process of this id and start time (0: not known) has ended. True only when the kernel says so: there is
+/// no process of that id, another one has it by now, or the one that has it waits only for its parent to take note of
+/// its end. Where /proc cannot be read, as without a free descriptor, the first of these decides.
+[[nodiscard]] bool has_ended(int pid, unsigned long long start_time);
 
 }  // namespace awaken::node

@@ -29,7 +29,7 @@ namespace awaken::node {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x617761'6b656e'0005;  // "awaken", version of the layout
+constexpr std::uint64_t kMagic = 0x617761'6b656e'0006;  // "awaken", version of the layout
 /// A job takes at most this part of what others leave of the file system. MPIs keep their own shared memory there, and
 /// touch it later than they ask for it: if none is left by then, a signal ends them.
 constexpr std::uint64_t kPartOfFileSystem = 4;
@@ -48,9 +48,15 @@ std::string prefix_of_names() {
     return "awaken-" + std::to_string(geteuid()) + "-";
 }
 
+/// 0 where that cannot be found out.
 std::uint64_t own_pid_namespace() {
     struct stat status{};
     return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+/// Whether the process of an entry is known to have ended. One of another pid namespace cannot be seen from here.
+bool has_died(const ProcessEntry& entry, const std::uint64_t here) {
+    return here != 0 && entry.pid_namespace == here && has_ended(entry.pid, entry.start_time);
 }
 
 class Descriptor {
@@ -222,8 +228,7 @@ bool Segment::is_deserted(const void* const base) {
     for (std::uint64_t index = 0; index < count; ++index) {
         const std::uint32_t state = entries[index].state.load(std::memory_order_acquire);
         if (state == ProcessEntry::absent ||
-            (state == ProcessEntry::present && (entries[index].pid_namespace != own_pid_namespace() ||
-                                                start_time_of(entries[index].pid) == entries[index].start_time))) {
+            (state == ProcessEntry::present && !has_died(entries[index], own_pid_namespace()))) {
             return false;
         }
     }
@@ -336,10 +341,8 @@ int Segment::find(const int world_rank) const noexcept {
 
 bool Segment::alive(const int index) const {
     const ProcessEntry& entry = process(index);
-    if (entry.state.load(std::memory_order_acquire) != ProcessEntry::present) {
-        return false;
-    }
-    return entry.pid_namespace != process(_index).pid_namespace || start_time_of(entry.pid) == entry.start_time;
+    return entry.state.load(std::memory_order_acquire) == ProcessEntry::present &&
+           !has_died(entry, process(_index).pid_namespace);
 }
 
 std::byte* Segment::area(const int index) const noexcept {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -177,9 +178,50 @@ TEST(StartTime, TellsAProcessFromALaterOneWithItsId) {
     if (child == 0) {
         _exit(0);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
+    const unsigned long long started = start_time_of(child);
+    siginfo_t ended{};
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+    EXPECT_TRUE(has_ended(child, started)) << "it waits for this process only";
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+    EXPECT_TRUE(has_ended(child, started));
     EXPECT_EQ(start_time_of(child), 0u);
+}
+
+/// Whoever has not ended is alive, whatever this process can find out about it.
+TEST(HasEnded, IsSaidOfNobodyWhoRuns) {
+    const pid_t child = fork();
+    if (child == 0) {
+        // The process goes on without its first thread, which is all that /proc/PID/stat tells the state of.
+        std::thread(pause).detach();
+        syscall(SYS_exit, 0);
+    }
+    const auto first_thread_is_over = [&] {
+        std::string line;
+        std::getline(std::ifstream("/proc/" + std::to_string(child) + "/stat"), line);
+        return line.find(") Z") != std::string::npos;
+    };
+    const auto limit = std::chrono::steady_clock::now() + kLimit;
+    while (!first_thread_is_over() && std::chrono::steady_clock::now() < limit) {
+        sched_yield();
+    }
+    ASSERT_TRUE(first_thread_is_over());
+    const unsigned long long started = start_time_of(child);
+    EXPECT_NE(started, 0u);
+    EXPECT_FALSE(has_ended(child, started)) << "its first thread has ended";
+    EXPECT_TRUE(has_ended(child, started + 1)) << "it is another process";
+    EXPECT_FALSE(has_ended(child, 0)) << "it may be the same process";
+    kill(child, SIGSTOP);
+    siginfo_t stopped{};
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &stopped, WSTOPPED), 0);
+    EXPECT_FALSE(has_ended(child, started)) << "it is stopped";
+    const auto without_descriptors = [&] {
+        const struct rlimit none{0, 0};
+        return setrlimit(RLIMIT_NOFILE, &none) == 0 && start_time_of(child) == 0 && has_ended(child, started) ? 1 : 0;
+    };
+    EXPECT_EQ(in_child(without_descriptors), 0) << "there is no descriptor to look with";
+    kill(child, SIGKILL);
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+    EXPECT_EQ(in_child(without_descriptors), 1) << "a look needs no descriptor";
 }
 
 // ---- segments -------------------------------------------------------------------------------------------------------

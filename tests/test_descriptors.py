@@ -1,0 +1,24 @@
+"""Programs that have used up their file descriptors, or may open few: tests/ranks/descriptors.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import pytest
+
+
+@pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi", "mpi5"])
+def test_a_process_without_descriptors_takes_nobody_for_dead(
+    mpi: str,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    command: list[str | Path] = [rank_program(mpi, "descriptors"), f"--gpu={emulate.split(':')[0]}", "--mix=device"]
+    result = harness.run_ranks(mpi_named(mpi), 2, command, emulate=emulate, environment={}, timeout=harness.HANG_S)
+    result.check()
+    assert "ok windows_with_0_free" in result.output, result.explain()
