@@ -77,7 +77,7 @@ void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, co
     std::atomic_thread_fence(std::memory_order_release);
     slot.receiver.store(receiver, std::memory_order_relaxed);
     slot.bytes.store(bytes, std::memory_order_relaxed);
-    slot.ready.store(0, std::memory_order_relaxed);
+    slot.ready.store(kNotReady, std::memory_order_relaxed);
     slot.available.store(available, std::memory_order_relaxed);
     slot.lost.store(0, std::memory_order_relaxed);
     slot.strided.store(0, std::memory_order_relaxed);
@@ -257,7 +257,9 @@ bool Inbox::reclaim(Claim& claim) noexcept {
 bool Inbox::holds(const Claim& claim) const noexcept {
     const std::uint64_t word = _table->slots[claim.slot].word.load(std::memory_order_acquire);
     const OfferState state = state_of(word);
-    return generation_of(word) == claim.generation && state > OfferState::offered && state < OfferState::done;
+    const std::uint32_t ready = claim.ready->load(std::memory_order_relaxed);
+    return generation_of(word) == claim.generation && state > OfferState::offered && state < OfferState::done &&
+           (ready == kNotReady || ready == kReady);
 }
 
 TrueSize Inbox::size_of(const std::size_t rts_length) const noexcept {

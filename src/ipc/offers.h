@@ -51,6 +51,9 @@ enum class OfferState : std::uint8_t {
     overwritten  ///< never in a slot: the slot holds something that this offer cannot have come to
 };
 
+/// Values of Slot::ready. Memory that was wiped holds neither.
+inline constexpr std::uint32_t kNotReady = 0x74696177, kReady = 0x79646572;
+
 /// One slot in shared memory. The fields that change with each message lie in the first cache line: each line that
 /// passes from one core to another costs a tenth of a microsecond.
 struct alignas(64) Slot {
@@ -58,7 +61,7 @@ struct alignas(64) Slot {
     /// Index in the segment of the process that may claim the slot. Atomic because the receiver of a late or forged RTS
     /// looks at a slot that its owner may be filling for another process.
     std::atomic<std::int32_t> receiver;
-    /// The source may be read: the work that the sender's program left in the default stream is over.
+    /// Whether the source may be read: the work that the sender's program left in the default stream is over.
     std::atomic<std::uint32_t> ready;
     std::atomic<std::uint64_t> bytes;
     std::atomic<std::uint64_t> available;  ///< bytes of `spill` that are there already; the rest follows
@@ -146,7 +149,7 @@ class Outbox {
     void offer(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& source,
                const Strided* shape = nullptr) noexcept;
     /// From now on the receiver that claims the offer may read the source.
-    void mark_ready(Ticket ticket) noexcept { slot(ticket).ready.store(1, std::memory_order_release); }
+    void mark_ready(Ticket ticket) noexcept { slot(ticket).ready.store(kReady, std::memory_order_release); }
     /// Publishes an offer that is spilled from the beginning: a copy of which `available` bytes are there already, and
     /// the rest follows.
     void offer_copy(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& copy,
@@ -186,8 +189,8 @@ struct Claim {
     Location from{};
     std::optional<Strided> shape;  ///< of a source in strided blocks
     bool spilled = false;
-    transfer::RingControl* ring = nullptr;  ///< the slot's
-    const std::atomic<std::uint32_t>* ready = nullptr;
+    transfer::RingControl* ring = nullptr;              ///< the slot's
+    const std::atomic<std::uint32_t>* ready = nullptr;  ///< kReady: the source may be read
     const std::atomic<std::uint64_t>* available = nullptr;
     const std::atomic<std::uint32_t>* lost = nullptr;
 };

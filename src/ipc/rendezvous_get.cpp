@@ -207,7 +207,7 @@ bool RendezvousGet::step() {
     if (is_copying && _has_next) {
         return false;  // the GPU has enough to do
     }
-    if (!_claim.spilled && _claim.ready->load(std::memory_order_acquire) == 0) {
+    if (!_claim.spilled && _claim.ready->load(std::memory_order_acquire) != kReady) {
         check_alive();
         return false;  // the sender will soon say that it is ready
     }

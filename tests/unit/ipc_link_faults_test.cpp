@@ -666,10 +666,12 @@ SCENARIO(nothing_is_offered_that_could_not_be_served) {
         [](Node& node) { receive_message(node, {.bytes = 100 * KiB}, 1); });
 }
 
-/// Who overwrites the slot of a message ends it with an error at both sides, whatever they were waiting for.
+/// Who overwrites the slot of a message ends it with an error at both sides, whatever they were waiting for. Who
+/// overwrites only the word by which the receiver may read ends it at the receiver, and the sender goes on.
 SCENARIO(overwritten_slots) {
     const std::string& how = arguments.at(1);
     const bool refused = how.find("refused") != std::string::npos;
+    const bool only_ready = how.find("ready") != std::string::npos;
     const int value = how.find("zeros") != std::string::npos ? 0 : 0xff;
     constexpr std::size_t kBytes = 300 * KiB;
     const auto must_fail = [](const auto& is_over, const std::string& who) {
@@ -690,10 +692,16 @@ SCENARIO(overwritten_slots) {
             node.wire->send(send->rts(), send->rts_length());
             node.wire->hear();
             Slot& slot = slots_of(node, node.link->own()).slots[0];
-            std::memset(static_cast<void*>(&slot.word), value, sizeof slot.word);
-            require(must_fail([&] { return send->advance(Patience::short_); }, "the sender"),
-                    "nothing was said at the sender");
-            node.wire->tell();
+            const auto advance = [&] { return send->advance(Patience::short_); };
+            if (only_ready) {
+                std::memset(static_cast<void*>(&slot.ready), value, sizeof slot.ready);
+                node.wire->tell();
+                wait_until(advance, "the sender");
+            } else {
+                std::memset(static_cast<void*>(&slot.word), value, sizeof slot.word);
+                require(must_fail(advance, "the sender"), "nothing was said at the sender");
+                node.wire->tell();
+            }
             node.wire->hear();
             node.link->retire(send);
             node.link->finish_sends();
@@ -1083,7 +1091,8 @@ TEST_P(LinkFaultsTest, WhatCouldNotBeServedIsNotOffered) {
     run("nothing_is_offered_that_could_not_be_served");
 }
 TEST_P(LinkFaultsTest, AnOverwrittenSlotEndsTheMessageOnBothSides) {
-    for (const char* const how : {"claimed, zeros", "claimed, ones", "refused, zeros", "refused, ones"}) {
+    for (const char* const how : {"claimed, zeros", "claimed, ones", "refused, zeros", "refused, ones",
+                                  "only ready, zeros", "only ready, ones"}) {
         run("overwritten_slots", how);
     }
 }

@@ -575,9 +575,11 @@ TEST_F(OffersTest, AReceiverLearnsWhenItMayReadTheSource) {
         const Ticket ticket = offered();
         const auto claim = in.claim(header_of(ticket));
         ASSERT_TRUE(claim);
-        EXPECT_EQ(*claim->ready, 0u) << "also when the message before in this slot was settled";
+        EXPECT_EQ(*claim->ready, kNotReady) << "also when the message before in this slot was settled";
+        EXPECT_TRUE(in.holds(*claim));
         out.mark_ready(ticket);
-        EXPECT_NE(*claim->ready, 0u);
+        EXPECT_EQ(*claim->ready, kReady);
+        EXPECT_TRUE(in.holds(*claim));
         in.finish(*claim);
         out.release(ticket);
     }
