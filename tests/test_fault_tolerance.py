@@ -17,6 +17,14 @@ PLACES: dict[str, Mapping[str, str]] = {
 }
 # The error class for a failed process in Open MPI 5.
 PROCESS_FAILED = 75
+# What rank 0 is in when the other rank dies, and the settings that this needs. The message that is being fetched is
+# longer than the ring that it passes through, so that it cannot have come whole.
+DEATHS: dict[str, tuple[str, Mapping[str, str]]] = {
+    "fetched": ("MPI_Recv", {"AWAKEN_PATH": "ring", "tune ring_chunks": "2"}),
+    "start": ("MPI_Win_start", {}),
+    "wait": ("MPI_Win_wait", {}),
+    "iallreduce": ("MPI_Iallreduce", {}),
+}
 
 
 def run(
@@ -52,16 +60,18 @@ def test_an_operation_ends_with_the_class_of_the_mpi(
         assert result.output.count(f"ok {mode}\n") == survivors, result.explain()
 
 
-def test_a_receive_from_a_dead_rank_has_the_class_of_the_mpi(
+@pytest.mark.parametrize("place", DEATHS)
+def test_a_call_that_needs_a_dead_rank_names_it_and_has_the_class_of_the_mpi(
+    place: str,
     tmp_path: Path,
     awaken_program: Path,
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    """The message is longer than the ring that it passes through, so that it cannot have come whole."""
+    function, settings = DEATHS[place]
     heard = tmp_path / "survivor"
-    ring = {"AWAKEN_PATH": "ring", "tune ring_chunks": "2", "SURVIVOR_FILE": str(heard)}
-    program: list[str | Path] = [rank_program("openmpi", "processes"), "dies=fetched", "--gpu=cuda"]
-    result = run(mpi_named("openmpi"), 2, program, "cuda:2", ring)
+    program: list[str | Path] = [rank_program("openmpi", "processes"), f"dies={place}", "--gpu=cuda"]
+    result = run(mpi_named("openmpi"), 2, program, "cuda:2", {**settings, "SURVIVOR_FILE": str(heard)})
     assert heard.exists(), result.explain()
-    assert heard.read_text().startswith(f"survivor: MPI_Recv: class {PROCESS_FAILED}: "), heard.read_text()
+    assert heard.read_text().startswith(f"survivor: {function}: class {PROCESS_FAILED}: "), heard.read_text()
+    assert "rank 1 of MPI_COMM_WORLD ended" in heard.read_text(), heard.read_text()

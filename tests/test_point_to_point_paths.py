@@ -248,7 +248,7 @@ def test_edges_of_life(
 
 # ---- a rank that dies ------------------------------------------------------------------------------------------------
 
-DEATHS = ("receive", "before-send", "posted", "sent")
+DEATHS = ("receive", "before-send", "posted", "sent", "fence", "wait")
 # How a launcher is told to leave the others alone when a rank dies.
 NO_CLEANUP = {"mpich": ("-disable-auto-cleanup",), "openmpi": ("--runtime-options", "recoverable,continuous")}
 

@@ -138,10 +138,15 @@ struct StartAccess {
     static int run(Call& call, MPI_Group group, int assertion, MPI_Win handle) {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr || !window->is_ours()) {
+            return below<function>()(group, assertion, handle);
+        }
+        // Waits for the posts before the MPI does. It would wait for a dead target for ever, and may return before the
+        // others have posted, to wait only when it gets an operation.
+        std::vector<int> targets = window->await_posts(group);
         const int error = below<function>()(group, assertion, handle);
-        // The MPI may return before the others have posted, and wait only when it gets an operation.
-        if (error == MPI_SUCCESS && window != nullptr && window->is_ours()) {
-            window->start(group);
+        if (error == MPI_SUCCESS) {
+            window->start(std::move(targets));
         }
         return error;
     }
@@ -175,11 +180,10 @@ struct WaitForOrigins {
         if (window == nullptr) {
             return below<function>()(handle);
         }
-        const int error = natively(call, *window, after, kNoTarget, [&] { return below<function>()(handle); });
-        if (error == MPI_SUCCESS && window->is_ours()) {
-            window->wait();
+        if (window->is_ours()) {
+            window->wait();  // the MPI would wait for a dead origin for ever
         }
-        return error;
+        return natively(call, *window, after, kNoTarget, [&] { return below<function>()(handle); });
     }
 };
 

@@ -504,10 +504,23 @@ void Window::post(const MPI_Group group) {
     }
 }
 
-void Window::start(const MPI_Group group) {
+std::vector<int> Window::await_posts(const MPI_Group group) {
+    if (group == MPI_GROUP_NULL || !_started.empty()) {
+        return {};
+    }
     std::vector<int> targets = ranks_of(group);
+    if (std::find(targets.begin(), targets.end(), MPI_UNDEFINED) != targets.end()) {
+        return {};
+    }
     for (const int target : targets) {
         _exposure->await_post(target);
+    }
+    return targets;
+}
+
+void Window::start(std::vector<int> targets) {
+    for (const int target : targets) {
+        _exposure->use_post(target);
     }
     _started = std::move(targets);
 }

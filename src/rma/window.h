@@ -161,11 +161,15 @@ class Window {
     /// Called before and after a fence of the MPI's.
     void begin_fence();
     void end_fence(bool open);
-    void start(MPI_Group group);
+    /// Called before and after MPI_Win_start of the MPI's: waits for the posts of these targets, and begins the epoch.
+    /// The first throws Error when one of them has died. A group that the MPI will refuse has no targets.
+    [[nodiscard]] std::vector<int> await_posts(MPI_Group group);
+    void start(std::vector<int> targets);
     void post(MPI_Group group);
     /// The other ends of start and post.
     void complete();
     [[nodiscard]] bool may_wait() const noexcept { return !_origins.empty(); }
+    /// Waits until these origins have completed. Throws Error when one of them has died before.
     void wait();
     /// Whether the MPI has a part in the passive epoch with this target.
     [[nodiscard]] bool is_locked_natively(int target);

@@ -14,6 +14,8 @@
 //         fetching               ... in the midst of fetching rank 0's message
 //         writing                ... in the midst of copying its message out, which rank 0 receives
 //         fetched                ... while rank 0 is in the midst of fetching its message
+//         start, wait, fence     ... while rank 0 waits for it in that function of a window
+//         iallreduce             ... while rank 0 waits for it in a nonblocking collective
 //
 // Each prints `ok MODE` on rank 0, or `FAIL processes: why`. With dies, rank 0 prints `survivor: ...` when its call
 // has come to an end, by an error or not.
@@ -372,8 +374,55 @@ void dies_in_transfer(const World& world, const std::string& place, const Buffer
     }
 }
 
+/// Rank 0 waits for the last rank, which is killed, in a function of all ranks.
+void dies_before_all_have_come(const World& world, const std::string& gpu_name, const std::string& place) {
+    constexpr int kIntegers = 1 << 16, kBytes = kIntegers * static_cast<int>(sizeof(int));
+    const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, world.rank);
+    const int last = world.size - 1;
+    const Buffer memory(*gpu, Kind::device, kBytes), out(*gpu, Kind::device, kBytes);
+    MPI_Win window = MPI_WIN_NULL;
+    MPI(MPI_Win_create(memory.data(), kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window));
+    MPI(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
+    const auto reduce = [&] {
+        MPI_Request request = MPI_REQUEST_NULL;
+        const int code =
+            MPI_Iallreduce(out.data(), memory.data(), kIntegers, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+        return code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
+    };
+    // First in peace, so that all that is set up lazily is there, and the ranks have agreed on nonblocking collectives.
+    for (int round = 0; round < 6; ++round) {
+        MPI(MPI_Win_fence(0, window));
+        MPI(MPI_Put(out.data(), kBytes, MPI_BYTE, last - world.rank, 0, kBytes, MPI_BYTE, window));
+        MPI(MPI_Win_fence(MPI_MODE_NOSUCCEED, window));
+        MPI(MPI_Allreduce(out.data(), memory.data(), kIntegers, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        MPI(reduce());
+    }
+    if (world.rank == last) {
+        await_death();
+    }
+    end_rank(last);
+    MPI_Group all = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+    MPI(MPI_Comm_group(MPI_COMM_WORLD, &all));
+    MPI(MPI_Group_incl(all, 1, &last, &group));
+    if (place == "start") {
+        survive(MPI_Win_start(group, 0, window), "MPI_Win_start");
+    } else if (place == "wait") {
+        MPI(MPI_Win_post(group, 0, window));
+        survive(MPI_Win_wait(window), "MPI_Win_wait");
+    } else if (place == "fence") {
+        survive(MPI_Win_fence(0, window), "MPI_Win_fence");
+    } else {
+        survive(reduce(), "MPI_Iallreduce");
+    }
+    check(false, "it came to its end without the last rank");
+}
+
 void last_rank_dies(const World& world, const std::string& gpu_name, const std::string& place) {
     constexpr int kBytes = 6 << 20;
+    if (place == "start" || place == "wait" || place == "fence" || place == "iallreduce") {
+        dies_before_all_have_come(world, gpu_name, place);
+        return;
+    }
     const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, world.rank);
     const int last = world.size - 1;
     if (world.rank != 0 && world.rank != last) {

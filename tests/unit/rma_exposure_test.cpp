@@ -209,6 +209,7 @@ TEST_F(ExposureTest, PostStartCompleteAndWaitMeet) {
         for (int time = 0; time < 200; ++time) {
             exposure.post(previous);
             exposure.await_post(next);
+            exposure.use_post(next);
             exposure.complete(next);
             exposure.await_completion(previous);
         }

@@ -112,6 +112,16 @@ void Exposure::check_alive(const int member, const char* const doing) const {
     }
 }
 
+template <class Condition>
+void Exposure::await(const int member, const char* const doing, const Condition& is_over) const {
+    for (Patience patience(_idle); !is_over();) {
+        // The last that a member did before it ended may be what this process waits for.
+        if (patience.turn() && !_segment.alive(process_of(member)) && !is_over()) {
+            check_alive(member, doing);
+        }
+    }
+}
+
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 bool Exposure::publish(const std::span<const Region> regions) {
@@ -285,13 +295,9 @@ void Exposure::post(const int origin) noexcept {
 }
 
 void Exposure::await_post(const int target) {
-    std::uint64_t& seen = _seen[static_cast<std::size_t>(target)].posts;
-    for (Patience patience(_idle); member_words(target, _own).posts.load(std::memory_order_acquire) <= seen;) {
-        if (patience.turn()) {
-            check_alive(target, "before it opened its window");
-        }
-    }
-    ++seen;
+    const std::uint64_t seen = _seen[static_cast<std::size_t>(target)].posts;
+    await(target, "before it opened its window",
+          [&] { return member_words(target, _own).posts.load(std::memory_order_acquire) > seen; });
 }
 
 void Exposure::complete(const int target) noexcept {
@@ -304,11 +310,7 @@ bool Exposure::has_completed(const int origin) const noexcept {
 }
 
 void Exposure::await_completion(const int origin) {
-    for (Patience patience(_idle); !has_completed(origin);) {
-        if (patience.turn()) {
-            check_alive(origin, "before it was through with a window");
-        }
-    }
+    await(origin, "before it was through with a window", [&] { return has_completed(origin); });
     ++_seen[static_cast<std::size_t>(origin)].completions;
 }
 
@@ -326,12 +328,10 @@ void Exposure::await_results(const std::uint64_t fence) {
     for (int member = 0; member < members(); ++member) {
         const Head& of = head(member);
         // A member that has announced results for a later fence is through with this one.
-        for (Patience patience(_idle); of.announced.load(std::memory_order_acquire) == fence &&
-                                       of.arrived.load(std::memory_order_acquire) < fence;) {
-            if (patience.turn()) {
-                check_alive(member, "in a fence");
-            }
-        }
+        await(member, "in a fence", [&] {
+            return of.announced.load(std::memory_order_acquire) != fence ||
+                   of.arrived.load(std::memory_order_acquire) >= fence;
+        });
     }
 }
 

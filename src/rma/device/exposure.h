@@ -98,13 +98,15 @@ class Exposure {
     // ---- post, start, complete, wait --------------------------------------------------------------------------------
     /// Opens this member's memory to `origin`.
     void post(int origin) noexcept;
-    /// Waits until `target` has opened its memory to this member one more time than this member has waited for before.
-    /// Throws Error when the target has died.
+    /// Waits until `target` has opened its memory to this member one more time than this member has used that. Throws
+    /// Error when the target has died before.
     void await_post(int target);
+    /// The member begins to use what it has waited for.
+    void use_post(int target) noexcept { ++_seen[static_cast<std::size_t>(target)].posts; }
     /// Says that this member will not access `target` any more.
     void complete(int target) noexcept;
     [[nodiscard]] bool has_completed(int origin) const noexcept;
-    /// Waits until `origin` has completed. Throws Error when it has died.
+    /// Waits until `origin` has completed. Throws Error when it has died before.
     void await_completion(int origin);
 
     // ---- fences, counted from 1 -------------------------------------------------------------------------------------
@@ -134,6 +136,9 @@ class Exposure {
     /// The member that keeps this one from the lock; -1: none.
     [[nodiscard]] int in_the_way(int target, std::uint64_t ticket, Hold how) const noexcept;
     void check_alive(int member, const char* doing) const;
+    /// Waits until `is_over()` holds. Throws Error when the member has died before.
+    template <class Condition>
+    void await(int member, const char* doing, const Condition& is_over) const;
 
     node::Segment& _segment;
     const std::vector<int> _processes;
