@@ -14,27 +14,6 @@ namespace {
 /// Linux: Documentation/admin-guide/devices.txt.
 constexpr unsigned kNullMajor = 1, kNullMinor = 3;
 
-bool is_null_device(const struct stat& status) {
-    return S_ISCHR(status.st_mode) && status.st_rdev == makedev(kNullMajor, kNullMinor);
-}
-
-/// Empty for a regular file.
-const char* other_kind(const struct stat& status) {
-    if (S_ISREG(status.st_mode)) {
-        return "";
-    }
-    if (S_ISDIR(status.st_mode)) {
-        return "it is a folder";
-    }
-    if (S_ISFIFO(status.st_mode)) {
-        return "it is a pipe, and no regular file";
-    }
-    if (S_ISSOCK(status.st_mode)) {
-        return "it is a socket, and no regular file";
-    }
-    return "it is a device, and no regular file";
-}
-
 /// Does not stop at the size that the file had when it was opened: the file may grow.
 void read_from(const int descriptor, const std::size_t most_bytes, InputFile& file) {
     constexpr std::size_t kPart = std::size_t{64} << 10;
@@ -59,6 +38,26 @@ void read_from(const int descriptor, const std::size_t most_bytes, InputFile& fi
 }
 
 }  // namespace
+
+bool is_null_device(const struct stat& status) {
+    return S_ISCHR(status.st_mode) && status.st_rdev == makedev(kNullMajor, kNullMinor);
+}
+
+const char* other_kind(const struct stat& status) {
+    if (S_ISREG(status.st_mode)) {
+        return "";
+    }
+    if (S_ISDIR(status.st_mode)) {
+        return "it is a folder";
+    }
+    if (S_ISFIFO(status.st_mode)) {
+        return "it is a pipe, and no regular file";
+    }
+    if (S_ISSOCK(status.st_mode)) {
+        return "it is a socket, and no regular file";
+    }
+    return "it is a device, and no regular file";
+}
 
 InputFile read_input_file(const std::string& path, const std::size_t most_bytes) {
     InputFile file;

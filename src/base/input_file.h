@@ -1,6 +1,8 @@
 // Files that users name. Such a file may be anything.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <string>
 
@@ -14,6 +16,10 @@ struct InputFile {
     /// else.
     bool unopened = false;
 };
+
+/// What a file is that is not regular ("it is a pipe, and no regular file"); empty for a regular file.
+[[nodiscard]] const char* other_kind(const struct stat& status);
+[[nodiscard]] bool is_null_device(const struct stat& status);
 
 /// Reads a regular file of at most `most_bytes`. Reads nothing else, since a pipe may never say anything and a device
 /// never end. /dev/null counts as an empty file.

@@ -1,14 +1,20 @@
 #include "call/write_report.h"
 
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/input_file.h"
 #include "call/layer.h"
 #include "report/totals.h"
 
@@ -98,6 +104,60 @@ report::Identity identity_of(const Layer& owner) {
         identity.collectives.push_back(between);
     }
     return identity;
+}
+
+/// stdout or stderr where the path leads to it, as /dev/stderr does; else -1. What is behind it is in use already, is
+/// not opened again, and keeps what it has.
+int standard_stream(const struct stat& status) {
+    for (const int stream : {STDERR_FILENO, STDOUT_FILENO}) {
+        struct stat own{};
+        if (fstat(stream, &own) == 0 && own.st_dev == status.st_dev && own.st_ino == status.st_ino) {
+            return stream;
+        }
+    }
+    return -1;
+}
+
+/// False with the reason in errno.
+bool write_all(const int descriptor, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t count = write(descriptor, text.data(), text.size());
+        if (count < 0 && errno != EINTR) {
+            return false;
+        }
+        text.remove_prefix(count > 0 ? static_cast<std::size_t>(count) : 0);
+    }
+    return true;
+}
+
+/// Writes the text into a regular file, /dev/null or a standard stream. Nothing else is opened: a pipe may have no
+/// reader, and a device do anything. Returns why it could not, or nothing.
+std::string write_text(const std::string& path, const std::string& text) {
+    struct stat status{};
+    if (stat(path.c_str(), &status) == 0) {
+        if (const int stream = standard_stream(status); stream >= 0) {
+            return write_all(stream, text) ? "" : std::strerror(errno);
+        }
+        if (const char* const kind = other_kind(status); *kind != '\0' && !is_null_device(status)) {
+            return kind;
+        }
+    }
+    constexpr mode_t kFileMode = 0666;  // and the user's umask
+    // O_NONBLOCK: something else may have taken its place.
+    const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, kFileMode);
+    if (file < 0) {
+        return std::strerror(errno);
+    }
+    std::string why = fstat(file, &status) != 0 ? std::strerror(errno) : other_kind(status);
+    if (is_null_device(status)) {
+        why.clear();
+    } else if (why.empty() && (ftruncate(file, 0) != 0 || !write_all(file, text))) {
+        why = std::strerror(errno);
+        // Half a report must not pass for one.
+        static_cast<void>(!ftruncate(file, 0));
+    }
+    // Some file systems say only now that there is no room.
+    return close(file) != 0 && why.empty() ? std::strerror(errno) : why;
 }
 
 }  // namespace
@@ -197,16 +257,13 @@ void write_report(Layer& owner, const bool world_model) {
         // names.
         path.insert(json ? path.size() - 5 : path.size(), "-" + std::to_string(getpid()));
     }
-    FILE* const stream = fopen(path.c_str(), "w");
-    if (stream == nullptr) {
-        fprintf(stderr,
-                "awaken: the report cannot be written to %s: give AWAKEN_REPORT a file in a writable directory\n",
-                path.c_str());
-        fputs(text.c_str(), stderr);
-        return;
+    if (const std::string why = write_text(path, text); !why.empty()) {
+        fprintf(
+            stderr,
+            "awaken: the report cannot be written to %s (%s), and follows here: give AWAKEN_REPORT a file in a folder "
+            "that has room and can be written to\n%s",
+            path.c_str(), why.c_str(), text.c_str());
     }
-    fputs(text.c_str(), stream);
-    fclose(stream);
 }
 
 }  // namespace awaken::AWAKEN_ABI
