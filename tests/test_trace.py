@@ -420,12 +420,60 @@ def test_threads_have_rows_of_their_own(mpich: harness.Mpi, tmp_path: Path) -> N
     test_events_of_a_row_lie_in_one_another(traced)
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(mpich: harness.Mpi, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["file/trace", "file", "pipe", "null"])
+def test_a_folder_that_cannot_be_made_is_an_error(mpich: harness.Mpi, tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("")
-    traced = run(mpich, 2, tmp_path / "file" / "trace", emulate=None, status=None)
+    (tmp_path / "null").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "pipe")
+    traced = run(mpich, 2, tmp_path / folder, emulate=None, status=None)
     assert traced.result.status != 0
     assert "the trace cannot make the folder" in traced.output
     assert "give AWAKEN_TRACE a folder that can be written to" in traced.output
+
+
+def test_a_pipe_in_the_folder_is_an_error(mpich: harness.Mpi, tmp_path: Path) -> None:
+    claim = tmp_path / ".awaken-trace-of-a-run"
+    os.mkfifo(claim)
+    traced = run(mpich, 2, tmp_path, emulate=None, status=None)
+    assert traced.result.status != 0
+    assert f"the trace cannot use {claim} (it is a pipe, and no regular file): remove it" in traced.output
+
+
+@pytest.mark.parametrize("tracer", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "emulate", "layer"),
+    [
+        ("mpich", None, "1"),
+        ("openmpi", None, "1"),
+        ("mpich", "cuda:2", "1"),
+        ("openmpi", "hip:2", "1"),
+        # Nobody can tell that rank, and the others wait half a minute.
+        pytest.param("mpich", None, "0", marks=pytest.mark.long),
+        pytest.param("openmpi", None, "0", marks=pytest.mark.long),
+    ],
+)
+def test_a_trace_of_some_ranks_is_an_error(
+    name: str,
+    emulate: str | None,
+    layer: str,
+    tracer: int,
+    tmp_path: Path,
+    rank_program: RankProgram,
+    awaken_program: Path,
+    mpi_named: MpiNamed,
+) -> None:
+    """`layer` is AWAKEN of the rank that does not trace."""
+    program = [rank_program(name, "traced"), "--gpu=auto" if emulate else "--gpu=none"]
+    number = "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"
+    setting = f"if [ {number} = {tracer} ]; then export AWAKEN_TRACE={tmp_path}/trace; else export AWAKEN={layer}; fi"
+    words = ["/bin/sh", "-c", f'{setting}; exec "$@"', "sh", *program]
+    result = harness.run_ranks(mpi_named(name), 2, words, emulate=emulate)
+    assert result.status != 0
+    told = f"for some rank, but not for rank {1 - tracer} of MPI_COMM_WORLD"
+    if layer == "0":
+        told = f"for rank {tracer} of MPI_COMM_WORLD, but some other rank does not trace"
+    assert f"AWAKEN_TRACE is set {told}: set it for all ranks, or for none" in result.output, result.explain()
+    assert not (tmp_path / "trace").exists()
 
 
 def test_the_joined_trace_is_what_the_command_makes(mpich: harness.Mpi, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "call/write_report.h"
 #include "internode/network.h"
+#include "node/job.h"
+#include "trace/announcement.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -139,6 +141,9 @@ void Layer::mpi_started(const bool world_model) {
         }
         if (tracing) {
             trace.begin();
+        } else if (_size > 1 && trace::is_announced(node::find_job(settings.job).key)) {
+            loader::die("AWAKEN_TRACE is set for some rank, but not for rank " + std::to_string(_rank) +
+                        " of MPI_COMM_WORLD: set it for all ranks, or for none");
         }
     }
 }

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 /// How long ranks wait for each other at the begin. After that they assume that some ranks do not trace.
-constexpr std::uint64_t kPatience_ns = 60 * kSecond;
+constexpr std::uint64_t kPatience_ns = 30 * kSecond;
 /// At the end they wait without a limit, like MPI_Finalize.
 constexpr std::uint64_t kForEver = ~std::uint64_t{0};
 /// While a rank waits in here, no message of the program is under way to it, and each receive names its sender. So no
@@ -242,6 +242,7 @@ void RankTrace::begin() {
     native.Comm_rank(MPI_COMM_WORLD, &_rank);
     native.Comm_size(MPI_COMM_WORLD, &_size);
     const Clock deadline = trace::now_ns() + kPatience_ns;
+    // Ranks of this node that do not trace end by themselves (trace/announcement.h). Nothing tells those of others.
     if (_size > 1 && !all_are_here(deadline)) {
         loader::die("AWAKEN_TRACE is set for rank " + std::to_string(_rank) +
                     " of MPI_COMM_WORLD, but some other rank does not trace: set it for all ranks, or for none");
@@ -272,8 +273,8 @@ void RankTrace::begin() {
         }
         if (_size > 1 && !compare_clocks(deadline, true)) {
             loader::die(
-                "the ranks of the job could not compare their clocks for the trace: see whether some rank has "
-                "ended, or unset AWAKEN_TRACE");
+                "the ranks of the job could not compare their clocks for the trace: some rank has ended, or does not "
+                "trace. Set AWAKEN_TRACE for all ranks, or for none");
         }
         trace::make_folder(folder());
     } catch (const Error& error) {

@@ -8,6 +8,8 @@
 #include "call/layer.h"
 #include "call/services.h"
 #include "coll/collective_comm.h"
+#include "node/job.h"
+#include "trace/announcement.h"
 
 extern char** environ;
 
@@ -36,6 +38,7 @@ void install(const loader::Binding& binding) {
     current_layer->communicators.set_family(Communicators::Family::collectives, &CollectiveComm::make);
     const bool tracing = current_layer->tracing;
     if (tracing) {
+        trace::announce(node::find_job(current_layer->settings.job).key);
         trace::Session::start(current_layer->settings.trace_folder, current_layer->settings.trace_limit_bytes);
     }
     // The served functions come after those that the layer only observes, and so replace their slots.

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/input_file.h"
 #include "base/output_file.h"
 #include "trace/clocks.h"
 
@@ -57,17 +58,23 @@ std::string where_processes_are() {
                : kernel + "," + std::to_string(processes.st_ino) + " ";
 }
 
+/// What the claim says; empty where there is none that may be read. Anything but a file in its place is an error: a
+/// pipe would keep us waiting.
+std::string text_of(const std::string& claim) {
+    constexpr std::size_t kLongest = 4096;
+    const InputFile file = read_input_file(claim, kLongest);
+    if (!file.why_not.empty() && !file.unopened) {
+        throw Error("the trace cannot use " + claim + " (" + file.why_not + ")",
+                    "remove it, or give AWAKEN_TRACE another folder");
+    }
+    return file.text;
+}
+
 /// Whether the claim belongs to a process that is known to be gone. A process on another host may be running.
 bool is_abandoned(const std::string& claim) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(claim.c_str(), "r"), std::fclose);
-    const std::string here = where_processes_are();
-    std::array<char, 256> line{};
-    if (file == nullptr || here.empty() || std::fgets(line.data(), line.size(), file.get()) == nullptr) {
-        return false;
-    }
-    const std::string_view text(line.data());
+    const std::string text = text_of(claim), here = where_processes_are();
     pid_t process = 0;
-    return text.starts_with(here) && text.ends_with('\n') &&
+    return !here.empty() && text.starts_with(here) && text.ends_with('\n') &&
            std::from_chars(text.data() + here.size(), text.data() + text.size(), process).ec == std::errc() &&
            process > 0 && kill(process, 0) != 0 && errno == ESRCH;
 }
@@ -145,18 +152,13 @@ std::string claim_file(const std::string& folder) {
 }
 
 std::string claimed_by(const std::string& folder) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(claim_file(folder).c_str(), "r"),
-                                                               std::fclose);
-    std::array<char, 256> line{};
-    if (file == nullptr || std::fgets(line.data(), line.size(), file.get()) == nullptr) {
-        return {};
-    }
+    const std::string line = text_of(claim_file(folder));
     // "KERNEL,NAMESPACE PROCESS HOST". The first is missing where it was not known, the last in older files.
     std::array<char, 65> host{};
     int process = 0;
-    const char* const space = std::strchr(line.data(), ' ');
+    const char* const space = std::strchr(line.c_str(), ' ');
     if ((space == nullptr || std::sscanf(space, "%d %64s", &process, host.data()) != 2) &&
-        std::sscanf(line.data(), "%d %64s", &process, host.data()) != 2) {
+        std::sscanf(line.c_str(), "%d %64s", &process, host.data()) != 2) {
         return {};
     }
     return "process " + std::to_string(process) + " on " + host.data();

@@ -2,6 +2,7 @@
 // with a real JSON parser.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -270,6 +272,28 @@ TEST_F(Files, ARunThatWasKilledLeavesTheFolderToTheNext) {
     EXPECT_EQ(take_folder(run), 4);
     // It is said which file to remove.
     ASSERT_TRUE(fs::remove(claim_file(run)));
+    EXPECT_EQ(take_folder(run), 0);
+}
+
+TEST_F(Files, WhatIsNoFileInAClaimsPlaceIsAnError) {
+    const std::string run = path("trace"), claim = claim_file(run);
+    fs::create_directory(run);
+    ASSERT_EQ(mkfifo(claim.c_str(), 0600), 0);
+    for (const char* const kind : {"it is a pipe", "it is a folder"}) {
+        for (const std::function<void()>& look : {std::function<void()>([&] { static_cast<void>(take_folder(run)); }),
+                                                  std::function<void()>([&] { static_cast<void>(claimed_by(run)); })}) {
+            try {
+                look();
+                ADD_FAILURE() << kind;
+            } catch (const Error& error) {
+                EXPECT_NE(std::string(error.what()).find("cannot use " + claim + " (" + kind), std::string::npos)
+                    << error.what();
+            }
+        }
+        ASSERT_TRUE(fs::remove(claim));
+        fs::create_directory(claim);
+    }
+    fs::remove(claim);
     EXPECT_EQ(take_folder(run), 0);
 }
 
