@@ -550,20 +550,22 @@ class Hierarchical {
             _failure = _failure ? _failure : failure;
         }
     }
-    /// The error code for the program. The members of a node tell each other their failures, since each passed on to
-    /// the others what came from other nodes. The MPI was told to return errors on the levels' communicators.
+    /// The error code for the program. All members tell each other their failures, since each has passed on what came
+    /// from others. The MPI was told to return errors on the levels' communicators.
     [[nodiscard]] int outcome() {
         const int failed = _failure || _error != MPI_SUCCESS ? 1 : 0;
         int any = failed;
-        const int error = layer().real.Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, hierarchy.node());
-        _error = _error != MPI_SUCCESS ? _error : error;
+        if (const int error = layer().real.Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, _communicator);
+            error != MPI_SUCCESS) {
+            throw RaisedError(error);
+        }
         if (_failure) {
             throw Error(*_failure);
         }
         if (_error != MPI_SUCCESS) {
             layer().real.Comm_call_errhandler(_communicator, _error);
         } else if (any != 0) {
-            throw Error("another rank of this node failed in its part of this collective", "see its own error message");
+            throw Error("another rank failed in its part of this collective", "see its own error message");
         }
         return _error;
     }

@@ -101,6 +101,11 @@ constexpr unsigned kAttachGlobal = 1;
 constexpr unsigned kHostPortable = 1;
 constexpr unsigned kHostDeviceMap = 2;
 
+/// Errors of kernels and copies that stay with the context: CUDA_ERROR_ILLEGAL_ADDRESS to CUDA_ERROR_LAUNCH_FAILED.
+constexpr bool is_failed_kernel(const CuResult code) noexcept {
+    return code == 700 || code == 702 || (code >= 714 && code <= 719);
+}
+
 /// The legacy default stream, with any compiler option of the caller.
 CuStream legacy_stream() noexcept {
     return reinterpret_cast<CuStream>(std::uintptr_t{1});
@@ -622,7 +627,8 @@ class Cuda final : public VendorRuntime {
             }
             ::sched_yield();
         }
-        return answer == kSuccess;
+        // After a kernel has failed, the context does no more work, and refuses each call at once.
+        return answer == kSuccess || is_failed_kernel(answer);
     }
 
     // ---- memory -----------------------------------------------------------------------------------------------------
