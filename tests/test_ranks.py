@@ -39,6 +39,8 @@ DEFAULT: tuple[Case, ...] = (
         (mpi, emulate, "files", 2, ("--mix=device", "--filter=completed_by"))
         for mpi, emulate in (("mpich", "hip:2"), ("openmpi", "cuda:2"), ("mpi5", "hip:1"))
     ),
+    *((mpi, emulate, "wrong_arguments", 2, ()) for mpi in ("mpich", "openmpi") for emulate in ("cuda:2", "hip:2")),
+    ("mpi5", "hip:2", "wrong_arguments", 2, ()),
     ("openmpi", "cuda:2", "collectives", 3, ("--mix=drawn-2",)),
     ("openmpi", "cuda:2", "datatypes", 3, ("--mix=drawn-1",)),
     ("openmpi", "cuda:2", "point_to_point", 4, ("--mix=drawn-1",)),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "call/call.h"
 #include "call/write_report.h"
 #include "internode/network.h"
 #include "node/job.h"
@@ -13,13 +14,32 @@
 
 namespace awaken::AWAKEN_ABI {
 
+namespace {
+
+/// Asks a function that looks at the datatype alone, and needs no communicator.
+void refuse_uncommitted(const MPI_Datatype type) {
+    Layer& owner = layer();
+    const MPI_Status nothing{};
+    int elements = 0, error_class = MPI_SUCCESS;
+    const ScopedErrorsReturn errors_return(owner.default_handlers);
+    const int error = errors_return.holds() ? owner.real.Get_elements(&nothing, type, &elements) : MPI_SUCCESS;
+    if (error != MPI_SUCCESS && owner.real.Error_class(error, &error_class) == MPI_SUCCESS &&
+        error_class == MPI_ERR_TYPE) {
+        const char* const name = Call::current != nullptr ? Call::current->name() : "MPI";
+        throw ClassedError(MPI_ERR_TYPE, std::string(name) + ": the datatype is not committed",
+                           "call MPI_Type_commit first");
+    }
+}
+
+}  // namespace
+
 Layer::Layer(const loader::Binding& mpi, Settings given)
     : binding(mpi),
       settings(std::move(given)),
       tracing(!settings.trace_folder.empty()),
       observed(settings.report || tracing),
       default_handlers(real, binding),
-      datatypes(real),
+      datatypes(real, refuse_uncommitted),
       receive_types(real),
       pool(settings.pinned_pool_bytes),
       requests(real),

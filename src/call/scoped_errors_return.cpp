@@ -24,6 +24,13 @@ void DefaultHandlers::only_return() {
     if (_depth++ != 0) {
         return;
     }
+    int begun = 0, ended = 0;
+    _native.Initialized(&begun);
+    _native.Finalized(&ended);
+    _has_world = begun != 0 && ended == 0;
+    if (!_has_world) {
+        return;
+    }
     if (!_asked) {
         _asked = true;
         int version = 0, subversion = 0;
@@ -44,7 +51,7 @@ void DefaultHandlers::only_return() {
 }
 
 void DefaultHandlers::restore() {
-    if (--_depth != 0) {
+    if (--_depth != 0 || !_has_world) {
         return;
     }
     // Comm_get_errhandler() has made one more reference, also to a predefined handler.

@@ -33,6 +33,7 @@ class DefaultHandlers {
     const bool _mpich;
     std::recursive_mutex _mutex;  ///< held while errors are only returned; a callback may lock it again
     int _depth = 0;
+    bool _has_world = false;  ///< a process with sessions only has neither communicator
     bool _asked = false, _with_world = true, _with_self = true;
     bool _program_has_set_self = false, _touched_self = false;
     MPI_Errhandler _world = MPI_ERRHANDLER_NULL, _self = MPI_ERRHANDLER_NULL;
@@ -48,6 +49,8 @@ class ScopedErrorsReturn {
     ScopedErrorsReturn(const ScopedErrorsReturn&) = delete;
     ScopedErrorsReturn& operator=(const ScopedErrorsReturn&) = delete;
     ~ScopedErrorsReturn() { _handlers.restore(); }
+    /// False in a process that only has sessions: errors that concern no object end it.
+    [[nodiscard]] bool holds() const noexcept { return _handlers._has_world; }
 
   private:
     DefaultHandlers& _handlers;

@@ -362,7 +362,7 @@ bool Stage::partitions(const Access access, const void* const address, const std
                        const std::int64_t count, const MPI_Datatype type, Argument<MPI_Count>& argument) {
     const Located located = locate(address, partitions * count, type);
     if (!located.served) {
-        if (_watching && partitions * count > 0 && !is_host_only()) {
+        if (_watching && partitions * count > 0 && type != MPI_DATATYPE_NULL && !is_host_only()) {
             _watched.push_back({address, partitions * count, _layer->datatypes.find(type)});
         }
         return false;

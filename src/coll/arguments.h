@@ -30,6 +30,23 @@ void check_elements(const Call& call, const void* const buffer, const Count coun
             std::string(call.name()) + ": the datatype of " + std::to_string(count) + " elements is MPI_DATATYPE_NULL",
             "pass the elements' datatype, and free it later");
     }
+    if (count > 0 && layer().gpu().vendor() != gpu::Vendor::none) {
+        layer().datatypes.check(type);
+    }
+}
+
+/// The same for elements that begin at `buffer`.
+template <class Count>
+void check_buffer(const Call& call, const void* const buffer, const Count count, const MPI_Datatype type) {
+    check_elements(call, buffer, count, type);
+    // With absolute addresses, a null pointer is MPI_BOTTOM.
+    if (buffer == nullptr && count > 0 && layer().gpu().vendor() != gpu::Vendor::none) {
+        const std::shared_ptr<const Datatype> datatype = layer().datatypes.find(type);
+        if (datatype->layout.size() > 0 && datatype->layout.true_begin() == 0) {
+            throw ClassedError(MPI_ERR_BUFFER, std::string(call.name()) + ": a buffer is a null pointer",
+                               "allocate it, or pass a count of 0");
+        }
+    }
 }
 
 template <class Count>

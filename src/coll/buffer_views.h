@@ -49,7 +49,7 @@ struct WholeView {
     Count count;
     MPI_Datatype type;
 
-    void check(const Call& call, int /*members*/) const { check_elements(call, address, count, type); }
+    void check(const Call& call, int /*members*/) const { check_buffer(call, address, count, type); }
     /// Elements in memory.
     [[nodiscard]] std::int64_t total(int /*members*/) const { return static_cast<std::int64_t>(count); }
     [[nodiscard]] auto parts() const {
@@ -71,7 +71,7 @@ struct BlocksView {
     Count count;
     MPI_Datatype type;
 
-    void check(const Call& call, int /*members*/) const { check_elements(call, address, count, type); }
+    void check(const Call& call, int /*members*/) const { check_buffer(call, address, count, type); }
     [[nodiscard]] std::int64_t total(const int members) const { return static_cast<std::int64_t>(count) * members; }
     [[nodiscard]] auto parts() const {
         return [*this, block = static_cast<std::int64_t>(count) * extent_of(type)](const std::size_t place) {

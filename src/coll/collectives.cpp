@@ -110,7 +110,7 @@ class Broadcasting {
     void check() const {
         check_root(_call, _group, _root);
         if (_group.is_root(_root) || _group.is_leaf(_root)) {
-            check_elements(_call, _buffer, _count, _type);
+            check_buffer(_call, _buffer, _count, _type);
         }
     }
 
@@ -255,11 +255,13 @@ class Reduction {
             in_other = is_in_other_buffer(_given.send_buffer, _given.group);
         }
         if (_is_leaf && !in_other) {
-            check_elements(_call, _given.send_buffer, _count, _given.type);
+            check_buffer(_call, _given.send_buffer, _count, _given.type);
         }
         // The first rank of MPI_Exscan may pass MPI_IN_PLACE for the buffer that means nothing there.
         const bool reads_result = !kRooted && (_given.in_place || _given.receive_buffer != MPI_IN_PLACE);
-        if (_has_result || reads_result) {
+        if (_has_result) {
+            check_buffer(_call, _given.receive_buffer, _count, _given.type);
+        } else if (reads_result) {
             check_elements(_call, _given.receive_buffer, _count, _given.type);
         }
         if (_has_result || _is_leaf) {
@@ -516,6 +518,8 @@ struct ReduceScatter {
 struct ReduceLocal {
     template <Function function, class Count>
     static int run(Call& call, const void* input, void* inout, Count count, MPI_Datatype type, MPI_Op op) {
+        check_buffer(call, input, count, type);
+        check_buffer(call, inout, count, type);
         if (reduce_on_gpu(call, input, inout, static_cast<std::int64_t>(count), type, op)) {
             return MPI_SUCCESS;
         }

@@ -467,6 +467,20 @@ class Decoder {
     const Native& _native;
 };
 
+/// What a thread looked up last: most calls use the same type as the previous call.
+struct RecentDatatype {
+    const Datatypes* owner = nullptr;
+    std::uint64_t generation = 0;
+    MPI_Datatype type{};
+    const Datatype* datatype = nullptr;
+
+    [[nodiscard]] bool is(const Datatypes* const wanted_owner, const std::uint64_t wanted_generation,
+                          const MPI_Datatype wanted) const noexcept {
+        return owner == wanted_owner && generation == wanted_generation && type == wanted;
+    }
+};
+constinit thread_local RecentDatatype recent_datatype;
+
 }  // namespace
 
 Datatype::~Datatype() {
@@ -481,22 +495,14 @@ void Datatype::release_packed() const noexcept {
 }
 
 std::shared_ptr<const Datatype> Datatypes::find(const MPI_Datatype type) {
-    // Most calls use the same type as the previous call on this thread.
-    struct Recent {
-        const Datatypes* owner = nullptr;
-        std::uint64_t generation = 0;
-        MPI_Datatype type{};
-        const Datatype* datatype = nullptr;
-    };
-    static thread_local Recent recent;
     const std::uint64_t generation = _generation.load(std::memory_order_acquire);
-    if (recent.owner == this && recent.generation == generation && recent.type == type) {
-        return recent.datatype->shared_from_this();
+    if (recent_datatype.is(this, generation, type)) {
+        return recent_datatype.datatype->shared_from_this();
     }
     {
         const std::shared_lock lock(_mutex);
         if (const auto known = _known.find(type); known != _known.end()) {
-            recent = {this, generation, type, known->second.get()};
+            recent_datatype = {this, generation, type, known->second.get()};
             return known->second;
         }
     }
@@ -505,7 +511,16 @@ std::shared_ptr<const Datatype> Datatypes::find(const MPI_Datatype type) {
     return _known.try_emplace(type, std::move(datatype)).first->second;
 }
 
+void Datatypes::check(const MPI_Datatype type) {
+    if (!recent_datatype.is(this, _generation.load(std::memory_order_acquire), type)) {
+        static_cast<void>(find(type));
+    }
+}
+
 std::shared_ptr<const Datatype> Datatypes::decode(const MPI_Datatype type) const {
+    if (!is_predefined(combiner_of(_native, type))) {
+        _refuse_uncommitted(type);
+    }
     Decoded decoded = Decoder(_native).decode(type);
     MPI_Datatype packed = decoded.packed.get();
     const bool owned = decoded.packed.owned();

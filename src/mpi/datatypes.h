@@ -63,10 +63,14 @@ class Datatype : public std::enable_shared_from_this<Datatype> {
 /// service, and forgets it when the program frees the handle. Thread-safe.
 class Datatypes {
   public:
-    explicit Datatypes(const Native& native) : _native(native) {}
+    /// `refuse_uncommitted` throws for a datatype that the program has yet to commit.
+    Datatypes(const Native& native, void (*refuse_uncommitted)(MPI_Datatype))
+        : _native(native), _refuse_uncommitted(refuse_uncommitted) {}
 
-    /// Returns the description of a committed datatype. Throws awaken::Error for a handle that the MPI does not know.
+    /// Returns the description of a committed datatype. Throws awaken::Error for any other.
     [[nodiscard]] std::shared_ptr<const Datatype> find(MPI_Datatype type);
+    /// The same for callers that only want to know that there is one.
+    void check(MPI_Datatype type);
     /// Call before the handle is given to MPI_Type_free.
     void forget(MPI_Datatype type);
     /// Frees the packed types. Called before MPI goes down.
@@ -76,6 +80,7 @@ class Datatypes {
     [[nodiscard]] std::shared_ptr<const Datatype> decode(MPI_Datatype type) const;
 
     const Native& _native;
+    void (*const _refuse_uncommitted)(MPI_Datatype);
     std::shared_mutex _mutex;
     std::unordered_map<MPI_Datatype, std::shared_ptr<const Datatype>> _known;
     std::atomic<std::uint64_t> _generation{1};

@@ -88,7 +88,7 @@ template <class Native, class... Request>
 int natively(const Call& call, Stage stage, const TargetBuffer& target, const MPI_Win handle, const Native& native,
              Request... request) {
     std::shared_ptr<Window> window = stage.active() ? windows().find_or_add(handle) : windows().find(handle);
-    if (window != nullptr && window->has(target.rank)) {
+    if (window != nullptr && window->has(target.rank) && window->may_start_at(target.displacement)) {
         if (window->is_mirrored()) {
             window->enter_mirrored(call, target.rank, target.displacement, target.count, target.type);
         }
@@ -122,9 +122,10 @@ void* result_of(Call& call, const MPI_Win handle, const int target, void* const 
 
 /// The window, if the layer may have to do an operation on this target. Else null; the MPI then reports wrong
 /// arguments.
-std::shared_ptr<Window> ours(const MPI_Win handle, const int target) {
+std::shared_ptr<Window> ours(const MPI_Win handle, const int target, const MPI_Aint displacement) {
     std::shared_ptr<Window> window = windows().find(handle);
-    return window != nullptr && window->is_ours() && window->has(target) ? window : nullptr;
+    const bool is_sound = window != nullptr && window->has(target) && window->may_start_at(displacement);
+    return is_sound && window->is_ours() ? window : nullptr;
 }
 
 /// A copy between this process and a target's device memory. Null when it is complete. Nothing when the target is not
@@ -183,7 +184,7 @@ struct PutOrGet {
     static int run(Call& call, Buffer origin, Count count, MPI_Datatype type, int target, MPI_Aint displacement,
                    Count target_count, MPI_Datatype target_type, MPI_Win handle, Request... request) {
         call.on_window(handle);
-        if (const std::shared_ptr<Window> window = ours(handle, target);
+        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
             window != nullptr && count >= 0 && target_count >= 0 && type != MPI_DATATYPE_NULL &&
             target_type != MPI_DATATYPE_NULL) {
             window->enter(call, target);
@@ -222,7 +223,7 @@ struct Accumulate {
     static int run(Call& call, const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint displacement,
                    Count target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win handle, Request... request) {
         call.on_window(handle);
-        if (const std::shared_ptr<Window> window = ours(handle, target);
+        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
             window != nullptr && count >= 0 && target_count >= 0 && type != MPI_DATATYPE_NULL &&
             target_type != MPI_DATATYPE_NULL && op != MPI_OP_NULL && op != MPI_NO_OP) {
             window->enter(call, target);
@@ -253,7 +254,7 @@ struct GetAccumulate {
                    MPI_Datatype target_type, MPI_Op op, MPI_Win handle, Request... request) {
         call.on_window(handle);
         const bool has_origin = op != MPI_NO_OP;
-        if (const std::shared_ptr<Window> window = ours(handle, target);
+        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
             window != nullptr && (!has_origin || (count >= 0 && type != MPI_DATATYPE_NULL)) && result_count >= 0 &&
             result_type != MPI_DATATYPE_NULL && target_count >= 0 && target_type != MPI_DATATYPE_NULL &&
             op != MPI_OP_NULL) {
@@ -289,7 +290,7 @@ struct FetchAndOp {
     static int run(Call& call, const void* origin, void* result, MPI_Datatype type, int target, MPI_Aint displacement,
                    MPI_Op op, MPI_Win handle) {
         call.on_window(handle);
-        if (const std::shared_ptr<Window> window = ours(handle, target);
+        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
             window != nullptr && type != MPI_DATATYPE_NULL && op != MPI_OP_NULL) {
             window->enter(call, target);
             const LocalBuffer local_result{result, 1, type};
@@ -316,7 +317,7 @@ struct CompareAndSwap {
     static int run(Call& call, const void* origin, const void* compare, void* result, MPI_Datatype type, int target,
                    MPI_Aint displacement, MPI_Win handle) {
         call.on_window(handle);
-        if (const std::shared_ptr<Window> window = ours(handle, target);
+        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
             window != nullptr && type != MPI_DATATYPE_NULL) {
             window->enter(call, target);
             if (compare_and_swap(call, *window, origin, compare, result, {target, displacement, 1, type})) {

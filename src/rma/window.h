@@ -103,6 +103,10 @@ class Window {
         return target >= 0 && target < static_cast<int>(_targets.size());
     }
     [[nodiscard]] int members() const noexcept { return static_cast<int>(_targets.size()); }
+    /// False: the MPI refuses the displacement, whatever it is applied to. In a dynamic window it is an address.
+    [[nodiscard]] bool may_start_at(const MPI_Aint displacement) const noexcept {
+        return displacement >= 0 || _spec.flavor == MPI_WIN_FLAVOR_DYNAMIC;
+    }
 
     // ---- only of windows over host mirrors --------------------------------------------------------------------------
     /// Makes this process's host mirror and its device memory the same.

@@ -1020,9 +1020,13 @@ struct Refusing {
 #define REDUCED(elements) g.send.buffer, g.receive.buffer, g.send.elements, g.send.type, g.op
 
 /// Each argument of each function is wrong on rank `which` once, and then right.
-void try_each(Run& run, Form form, int which, const std::vector<Refusing>& table, const Given& right,
+void try_each(Run& run, Form form, int which, const std::vector<Refusing>& table, const Given& right, std::size_t parts,
               const int* negative, const MPI_Datatype* missing) {
     const auto each = refusals_of(run, form, which);
+    MPI_Datatype uncommitted = MPI_DATATYPE_NULL;
+    OK(MPI_Type_contiguous(1, MPI_INT, &uncommitted));
+    std::vector<MPI_Datatype> one_new(static_cast<std::size_t>(run.size) + 1, MPI_INT);
+    one_new[parts - 1] = uncommitted;
     for (const Refusing& row : table) {
         const auto refuse = [&](int wanted, const std::string& what, const Given& wrong) {
             each(wanted, (std::string(row.name) + what).c_str(), row.function(wrong), row.function(right));
@@ -1044,6 +1048,10 @@ void try_each(Run& run, Form form, int which, const std::vector<Refusing>& table
                            side.type = MPI_DATATYPE_NULL;
                            side.types = missing;
                        }));
+                refuse(MPI_ERR_TYPE, ": a new type" + where, with([&](Side& side) {
+                           side.type = uncommitted;
+                           side.types = one_new.data();
+                       }));
             }
             if ((bits & negative_count) != 0) {
                 refuse(MPI_ERR_COUNT, ": less than nothing" + where, with([&](Side& side) {
@@ -1063,6 +1071,7 @@ void try_each(Run& run, Form form, int which, const std::vector<Refusing>& table
             refuse(MPI_ERR_ROOT, ": no such root", wrong);
         }
     }
+    OK(MPI_Type_free(&uncommitted));
 }
 
 /// Missing types, negative counts and MPI_IN_PLACE where it means nothing, on one rank, in one place of several.
@@ -1113,7 +1122,7 @@ void wrong_arguments(Run& run, Form form) {
         {"reduce_scatter_block", CALL(Reduce_scatter_block, REDUCED(count)), data, place, false, true},
     };
     for (int which = 0; which < run.size; which += std::max(1, run.size - 1)) {
-        try_each(run, form, which, table, right, short_of_none.data(), one_missing.data());
+        try_each(run, form, which, table, right, size, short_of_none.data(), one_missing.data());
     }
 }
 
@@ -1123,10 +1132,7 @@ void wrong_edges(Run& run, Form form) {
     constexpr int kCount = 3000;
     const std::array<int, 2> counts{kCount, kCount}, short_of_none{kCount, -1}, at{0, kCount};
     const std::array<MPI_Aint, 2> bytes{0, kCount * MPI_Aint{sizeof(int)}};
-    MPI_Datatype uncommitted = MPI_DATATYPE_NULL;
-    OK(MPI_Type_contiguous(1, MPI_INT, &uncommitted));
-    const std::array<MPI_Datatype, 2> types{MPI_INT, MPI_INT}, one_missing{MPI_INT, MPI_DATATYPE_NULL},
-        one_new{MPI_INT, uncommitted};
+    const std::array<MPI_Datatype, 2> types{MPI_INT, MPI_INT}, one_missing{MPI_INT, MPI_DATATYPE_NULL};
     Given right;
     OK(MPI_Cart_create(run.comm, 1, dimensions.data(), periodic.data(), 0, &right.comm));
     OK(MPI_Comm_set_errhandler(right.comm, MPI_ERRORS_RETURN));
@@ -1149,13 +1155,7 @@ void wrong_edges(Run& run, Form form) {
          anything, anything},
     };
     const int which = run.size - 1;
-    try_each(run, form, which, table, right, short_of_none.data(), one_missing.data());
-    const Refusing& alltoallw = table.back();
-    Given wrong = right;
-    wrong.send.types = one_new.data();
-    refusals_of(run, form, which)(MPI_ERR_TYPE, "neighbor_alltoallw of an uncommitted type", alltoallw.function(wrong),
-                                  alltoallw.function(right));
-    OK(MPI_Type_free(&uncommitted));
+    try_each(run, form, which, table, right, counts.size(), short_of_none.data(), one_missing.data());
     OK(MPI_Comm_free(&right.comm));
 }
 

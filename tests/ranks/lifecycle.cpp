@@ -419,6 +419,12 @@ int sessions_only(const std::string& gpu_name) {
         MPI(MPI_Request_free(&requests[0]));
         MPI(MPI_Request_free(&requests[1]));
         check(in.read() == out.read(), "the persistent message to myself");
+        // The layer asks the MPI about the type, where MPI_COMM_SELF is not valid.
+        MPI_Datatype gaps;
+        MPI(MPI_Type_vector(10, 4, 8, MPI_BYTE, &gaps));
+        MPI(MPI_Type_commit(&gaps));
+        MPI(MPI_Sendrecv(out.data(), 1, gaps, rank, 2, in.data(), 1, gaps, rank, 2, comm, MPI_STATUS_IGNORE));
+        MPI(MPI_Type_free(&gaps));
     }
     MPI(MPI_Comm_free(&comm));
     MPI(MPI_Session_finalize(&session));
