@@ -24,7 +24,8 @@ constexpr std::array kOptions = {
            "at MPI_Finalize, say which path each call took; *.json gives JSON"},
     Option{"--trace", Argument::required, "FOLDER", "AWAKEN_TRACE", nullptr,
            "record a timeline of all ranks; `awaken trace FOLDER` sums it up"},
-    Option{"--check", Argument::none, nullptr, "AWAKEN_CHECK", "1", "check each buffer against its allocation"},
+    Option{"--check", Argument::none, nullptr, "AWAKEN_CHECK", "1",
+           "check each buffer against its allocation, and for overlap"},
 };
 
 constexpr const char* kSeeHelp = "see `awaken exec --help`";

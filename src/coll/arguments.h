@@ -10,6 +10,7 @@
 
 #include "call/call.h"
 #include "coll/run.h"
+#include "mpi/same_buffer.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -81,6 +82,14 @@ inline void check_operation(const Call& call, const MPI_Op op) {
     if (op == MPI_OP_NULL) {
         throw ClassedError(MPI_ERR_OP, std::string(call.name()) + ": the operation is MPI_OP_NULL",
                            "pass an operation, and free it later");
+    }
+}
+
+/// This member sends from the place that it receives into.
+inline void refuse_same_buffer(const Call& call, const int error_class) {
+    if (error_class != MPI_SUCCESS) {
+        throw ClassedError(error_class, std::string(call.name()) + ": the data is received into where it is sent from",
+                           "pass MPI_IN_PLACE, or two buffers");
     }
 }
 

@@ -5,6 +5,8 @@
 //   kPerMember         holds data for each member, or from each; else for all of them together
 //   kVarying           the members' data differ in size, so that only this member knows its own
 //   check(call, n)     throws ClassedError when an argument is wrong by itself; `n` members
+//   is_same_as(view)   as MPICH compares the arguments beside the address; only where kPerMember
+//   elements_before(p) where a member's part begins; only where kPerMember and all parts are of one type
 //   parts()            a function that gives what goes to a member or along an edge, by its place
 //   given()            the arguments as the program passed them, as a tuple
 //   placed(stage, access, n)  the same arguments, with staging buffers where needed
@@ -72,6 +74,12 @@ struct BlocksView {
     MPI_Datatype type;
 
     void check(const Call& call, int /*members*/) const { check_buffer(call, address, count, type); }
+    [[nodiscard]] std::int64_t elements_before(const int place) const {
+        return static_cast<std::int64_t>(count) * place;
+    }
+    [[nodiscard]] bool is_same_as(const BlocksView& other) const {
+        return type == other.type && count == other.count && count != 0;
+    }
     [[nodiscard]] std::int64_t total(const int members) const { return static_cast<std::int64_t>(count) * members; }
     [[nodiscard]] auto parts() const {
         return [*this, block = static_cast<std::int64_t>(count) * extent_of(type)](const std::size_t place) {
@@ -96,6 +104,10 @@ struct PartsView {
     MPI_Datatype type;
 
     void check(const Call& call, const int members) const { check_parts(call, address, counts, type, members); }
+    [[nodiscard]] std::int64_t elements_before(const int place) const {
+        return static_cast<std::int64_t>(displacements[place]);
+    }
+    [[nodiscard]] bool is_same_as(const PartsView& other) const { return type == other.type && counts == other.counts; }
     [[nodiscard]] auto parts() const {
         return [*this, extent = extent_of(type)](const std::size_t place) {
             return BufferView{bytes_from(address, displacements[place] * extent),
@@ -119,6 +131,9 @@ struct TypedPartsView {
     Types types;
 
     void check(const Call& call, const int members) const { check_parts(call, address, counts, types, members); }
+    [[nodiscard]] bool is_same_as(const TypedPartsView& other) const {
+        return types == other.types && counts == other.counts;
+    }
     [[nodiscard]] auto parts() const {
         return [*this](const std::size_t place) {
             return BufferView{bytes_from(address, displacements[place]), static_cast<std::int64_t>(counts[place]),

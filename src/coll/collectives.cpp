@@ -205,6 +205,28 @@ struct ReductionArguments {
           comm(communicator),
           group(communicator),
           in_place(sent == MPI_IN_PLACE) {}
+    [[nodiscard]] bool same() const { return send_buffer == receive_buffer && !in_place; }
+    /// Of a member that gets a result. Where the MPI takes one buffer for both, it is as if MPI_IN_PLACE were passed.
+    [[nodiscard]] ReductionArguments with_result(const std::int64_t elements) const {
+        ReductionArguments given = *this;
+        given.same_buffer = same() && elements > 0 && !group.get().between;
+        if (given.same_buffer) {
+            given.send_buffer = MPI_IN_PLACE;
+            given.in_place = true;
+        }
+        return given;
+    }
+    void check_same_buffer(const Call& call, const Kind kind, const std::int64_t elements) const {
+        if (same_buffer) {
+            refuse_same_buffer(call, error_of_same_buffer(layer().binding, kind, receive_buffer, elements));
+        }
+    }
+    void check_overlapping(const Call& call, const std::int64_t sent, const std::int64_t received) const {
+        if (!in_place || same_buffer) {
+            const void* const from = same_buffer ? receive_buffer : send_buffer;
+            check_overlap(call, {{bytes_from(from, 0), sent, type}}, {{bytes_from(receive_buffer, 0), received, type}});
+        }
+    }
     const void* send_buffer;
     void* receive_buffer;
     MPI_Datatype type;
@@ -212,6 +234,7 @@ struct ReductionArguments {
     MPI_Comm comm;
     LazyGroup group;
     bool in_place;
+    bool same_buffer = false;  ///< the program passed one buffer for both
 
     /// Where this member's operand is.
     [[nodiscard]] const void* input() const { return in_place ? receive_buffer : send_buffer; }
@@ -236,7 +259,7 @@ class Reduction {
 
     Reduction(Call& call, const ReductionArguments& given, Count count, int root = 0)
         : _call(call),
-          _given(given),
+          _given(!kRooted || given.group.get().is_root(root) ? given.with_result(count) : given),
           _count(count),
           _root(root),
           _is_leaf(!kRooted || given.group.get().is_leaf(root)),
@@ -266,6 +289,11 @@ class Reduction {
         }
         if (_has_result || _is_leaf) {
             check_operation(_call, _given.op);
+        }
+        const auto count = static_cast<std::int64_t>(_count);
+        _given.check_same_buffer(_call, kKind, count);
+        if (layer().settings.check && _is_leaf && _has_result) {
+            _given.check_overlapping(_call, count, count);
         }
     }
 
@@ -399,7 +427,10 @@ class ScatteredReduction {
     static constexpr Agree kAgreement = kVarying ? Agree::no : Agree::chunks;
 
     ScatteredReduction(Call& call, const ReductionArguments& given, Counts counts)
-        : _call(call), _given(given), _counts(counts), _members(members_of(given.comm)) {}
+        : _call(call),
+          _counts(counts),
+          _members(members_of(given.comm)),
+          _given(given.same() ? given.with_result(total()) : given) {}
 
     [[nodiscard]] static constexpr Kind kind() { return Kind::reduce_scatter; }
 
@@ -413,6 +444,10 @@ class ScatteredReduction {
             check_elements(_call, _given.receive_buffer, count_of(_given.group.get().rank), _given.type);
         }
         check_operation(_call, _given.op);
+        _given.check_same_buffer(_call, kind(), 1);
+        if (layer().settings.check) {
+            _given.check_overlapping(_call, total(), count_of(_given.group.get().rank));
+        }
     }
 
     void describe(OnNode& here) const {
@@ -501,9 +536,9 @@ class ScatteredReduction {
     }
 
     Call& _call;
-    const ReductionArguments _given;
     const Counts _counts;
     const int _members;
+    const ReductionArguments _given;
 };
 
 struct ReduceScatter {
@@ -520,6 +555,9 @@ struct ReduceLocal {
     static int run(Call& call, const void* input, void* inout, Count count, MPI_Datatype type, MPI_Op op) {
         check_buffer(call, input, count, type);
         check_buffer(call, inout, count, type);
+        if (input == inout && count > 0 && refuses_same_buffer(layer().binding)) {
+            refuse_same_buffer(call, MPI_ERR_BUFFER);
+        }
         if (reduce_on_gpu(call, input, inout, static_cast<std::int64_t>(count), type, op)) {
             return MPI_SUCCESS;
         }

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <tuple>
+#include <utility>
 
 #include "coll/buffer_views.h"
+#include "coll/overlap.h"
 #include "coll/strategies.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -62,6 +64,14 @@ class Exchange {
         }
         if (kScatters ? _is_leaf && !in_other : _is_root) {
             _receive.check(_call, members_for(_receive));
+        }
+        if (!_in_place && _is_root) {
+            if (may_send_from_where_it_receives()) {
+                check_same_buffer();
+            }
+            if (layer().settings.check && _is_leaf) {
+                check_overlap(_call, parts_of(_send, members_with(_send)), parts_of(_receive, members_with(_receive)));
+            }
         }
     }
 
@@ -215,6 +225,56 @@ class Exchange {
     }
 
   private:
+    /// True for few addresses, so that most calls need not ask the MPI.
+    [[nodiscard]] bool may_send_from_where_it_receives() const {
+        if constexpr (kToEach) {
+            return _send.address == _receive.address && !group().between;
+        } else {
+            const auto [own, all] = own_and_all();
+            if (own->count <= 0) {
+                return false;
+            }
+            const std::int64_t distance =
+                reinterpret_cast<std::intptr_t>(own->address) - reinterpret_cast<std::intptr_t>(all->address);
+            if constexpr (!Rooted && !kVarying) {
+                if (all->count <= 0 || distance % static_cast<std::int64_t>(all->count) != 0) {
+                    return false;
+                }
+            }
+            if (group().between) {
+                return false;
+            }
+            const std::int64_t before = all->elements_before(group().rank);
+            return before == 0 ? distance == 0 : distance % before == 0;
+        }
+    }
+    /// Refuses it if this member sends to itself from where it receives that, or in an all-to-all to anybody.
+    void check_same_buffer() const {
+        const auto coincide = [](const BufferView& sent, const BufferView& received) {
+            return sent.address == received.address && sent.type == received.type && sent.count > 0 &&
+                   received.count > 0;
+        };
+        const auto sent = _send.parts(), received = _receive.parts();
+        if constexpr (kToEach) {
+            bool is_refused = refuses_same_buffer(layer().binding) && _send.is_same_as(_receive);
+            // Where the MPI takes it, the other members' GPUs would read what this member's overwrites.
+            for (std::size_t member = 0; !is_refused && member < static_cast<std::size_t>(group().size); ++member) {
+                is_refused = coincide(sent(member), received(member)) && is_on_device();
+            }
+            refuse_same_buffer(_call, is_refused ? MPI_ERR_BUFFER : MPI_SUCCESS);
+        } else if (const auto own = static_cast<std::size_t>(group().rank); coincide(sent(own), received(own))) {
+            refuse_same_buffer(_call,
+                               error_of_same_buffer(layer().binding, kind(), sent(own).address, sent(own).count));
+        }
+    }
+    /// What this member sends to itself, or receives from itself, and what holds a part for each member.
+    [[nodiscard]] auto own_and_all() const {
+        if constexpr (kScatters) {
+            return std::pair{&_receive, &_send};
+        } else {
+            return std::pair{&_send, &_receive};
+        }
+    }
     /// The buffer that MPI_IN_PLACE may stand for.
     [[nodiscard]] const void* own_buffer() const { return kScatters ? _receive.address : _send.address; }
     /// Whether the buffers mean something on this member.
@@ -224,6 +284,11 @@ class Exchange {
     template <class View>
     [[nodiscard]] int members_for(const View&) const {
         return View::kVarying ? group().size : 1;
+    }
+    /// As many parts as the view has.
+    template <class View>
+    [[nodiscard]] int members_with(const View&) const {
+        return View::kPerMember ? group().size : 1;
     }
     /// Of one member's block.
     [[nodiscard]] std::int64_t block_bytes() const {

@@ -126,6 +126,10 @@ struct Neighbours {
         const NeighbourCounts neighbours = neighbours_of(layer().real, comm);
         send.check(call, neighbours.destinations);
         receive.check(call, neighbours.sources);
+        if (layer().settings.check) {
+            check_overlap(call, parts_of(send, Send::kPerMember ? neighbours.destinations : 1),
+                          parts_of(receive, neighbours.sources));
+        }
         if (const auto outcome = by_messages(call, comm, receive.parts(), send.parts(), tail...)) {
             return *outcome;
         }

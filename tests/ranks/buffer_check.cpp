@@ -71,6 +71,23 @@ int main(int argc, char** argv) {
     expect_refused("past the end with a type", MPI_Send(device, 1, wide, 0, 1, MPI_COMM_SELF), "allocated");
     MPI_Type_free(&wide);
 
+    // Of a collective, also if the buffers do not begin at one address.
+    auto* const ints = reinterpret_cast<int*>(device);
+    expect_refused("overlap of a reduction", MPI_Allreduce(ints, ints + 99, 100, MPI_INT, MPI_SUM, MPI_COMM_SELF),
+                   "overlap");
+    expect_refused("overlap of an exchange", MPI_Alltoall(ints + 99, 100, MPI_INT, ints, 100, MPI_INT, MPI_COMM_SELF),
+                   "overlap");
+    expect("buffers that touch", MPI_Allreduce(ints, ints + 100, 100, MPI_INT, MPI_SUM, MPI_COMM_SELF) == MPI_SUCCESS,
+           "refused");
+    MPI_Datatype every_second;
+    MPI_Type_vector(50, 1, 2, MPI_INT, &every_second);
+    MPI_Type_commit(&every_second);
+    expect("each in the other's gaps",
+           MPI_Allgather(ints, 1, every_second, ints + 1, 1, every_second, MPI_COMM_SELF) == MPI_SUCCESS, "refused");
+    expect_refused("overlap with gaps", MPI_Allgather(ints, 1, every_second, ints + 2, 1, every_second, MPI_COMM_SELF),
+                   "overlap");
+    MPI_Type_free(&every_second);
+
     const auto version = interface<const char* (*)()>("awaken_version");
     const auto active = interface<int (*)()>("awaken_is_active");
     const auto memory_of = interface<awaken_memory (*)(const void*)>("awaken_memory_of");

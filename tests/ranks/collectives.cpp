@@ -2,6 +2,7 @@
 //
 // A collective is written once, as a function that fills in one call; the three forms share it.
 #include <array>
+#include <optional>
 
 #include "support.h"
 
@@ -997,7 +998,14 @@ struct Given {
 };
 
 /// What may be wrong with a side, as bits.
-enum Wrong : unsigned { nothing_wrong = 0, in_place = 1, no_type = 2, negative_count = 4 };
+enum Wrong : unsigned {
+    nothing_wrong = 0,
+    in_place = 1,
+    no_type = 2,
+    negative_count = 4,
+    other_buffer = 8,  ///< it is the other side's
+    own_part = 16      ///< it is where the other side has this rank's part
+};
 constexpr unsigned kNoData = no_type | negative_count, kAnything = in_place | kNoData;
 
 /// What is wrong on a rank, depending on whether it is the root.
@@ -1018,6 +1026,27 @@ struct Refusing {
 #define TYPED_PARTS(side, places) g.side.buffer, g.side.counts, g.side.places, g.side.types
 // Reductions have one count and one type, here those of what is sent.
 #define REDUCED(elements) g.send.buffer, g.receive.buffer, g.send.elements, g.send.type, g.op
+
+/// The error of a rank that sends from where it receives. MPI_SUCCESS: the call does as if in place. Nothing: what
+/// comes out is not defined.
+std::optional<int> error_of_same_buffer(const Refusing& row, [[maybe_unused]] bool on_device) {
+#ifdef OPEN_MPI  // Open MPI compares the buffers of two functions
+    const std::string name = row.name;
+    if (name == "reduce") {
+        return MPI_ERR_ARG;
+    }
+    if (name == "allreduce") {
+        return MPI_ERR_BUFFER;
+    }
+    if (name.rfind("alltoall", 0) == 0) {
+        return on_device ? std::optional(MPI_ERR_BUFFER) : std::nullopt;
+    }
+    return name.rfind("reduce_scatter", 0) == 0 ? std::nullopt : std::optional(MPI_SUCCESS);
+#else
+    static_cast<void>(row);
+    return MPI_ERR_BUFFER;
+#endif
+}
 
 /// Each argument of each function is wrong on rank `which` once, and then right.
 void try_each(Run& run, Form form, int which, const std::vector<Refusing>& table, const Given& right, std::size_t parts,
@@ -1059,6 +1088,21 @@ void try_each(Run& run, Form form, int which, const std::vector<Refusing>& table
                            side.counts = negative;
                        }));
             }
+            if ((bits & (other_buffer | own_part)) != 0) {
+                const Given wrong = with([&](Side& side) {
+                    const Side& other = of_send ? right.receive : right.send;
+                    const int first = (bits & own_part) != 0 ? which * other.count : 0;
+                    side.buffer = static_cast<int*>(other.buffer) + first;
+                });
+                int on_device = host_accessible(run.kind_of(wrong.send.buffer)) ? 0 : 1;
+                OK(MPI_Bcast(&on_device, 1, MPI_INT, which, run.comm));
+                const auto wanted = error_of_same_buffer(row, on_device != 0);
+                if (wanted == MPI_SUCCESS) {
+                    carry_out(run, form, row.function(run.rank == which ? wrong : right));
+                } else if (wanted) {
+                    refuse(*wanted, ": one buffer" + where, wrong);
+                }
+            }
         }
         Given wrong = right;
         if (row.reduces) {
@@ -1099,8 +1143,9 @@ void wrong_arguments(Run& run, Form form) {
     right.send.buffer = run.values<int>(kCount * size);
     right.receive.buffer = run.output<int>(kCount * size);
 
-    constexpr Wrongs nothing{nothing_wrong, nothing_wrong}, data{kNoData, kNoData}, anything{kAnything, kAnything};
-    constexpr Wrongs only_at_root{kAnything, nothing_wrong}, own_data{kNoData, kAnything};
+    constexpr Wrongs nothing{nothing_wrong, nothing_wrong}, anything{kAnything, kAnything};
+    constexpr Wrongs data{kNoData | other_buffer, kNoData | other_buffer}, part{kNoData | own_part, kNoData | own_part};
+    constexpr Wrongs only_at_root{kAnything, nothing_wrong}, own_data{kNoData | own_part, kAnything};
     constexpr Wrongs place{in_place, in_place}, result{in_place, nothing_wrong};
     constexpr Wrongs beside_first{nothing_wrong, in_place};  // the first rank receives nothing
     const std::vector<Refusing> table{
@@ -1109,8 +1154,8 @@ void wrong_arguments(Run& run, Form form) {
         {"gatherv", CALL(Gatherv, BLOCK(send), PARTS(receive), g.root), own_data, only_at_root, true},
         {"scatter", CALL(Scatter, BLOCK(send), BLOCK(receive), g.root), only_at_root, own_data, true},
         {"scatterv", CALL(Scatterv, PARTS(send), BLOCK(receive), g.root), only_at_root, own_data, true},
-        {"allgather", CALL(Allgather, BLOCK(send), BLOCK(receive)), data, anything},
-        {"allgatherv", CALL(Allgatherv, BLOCK(send), PARTS(receive)), data, anything},
+        {"allgather", CALL(Allgather, BLOCK(send), BLOCK(receive)), part, anything},
+        {"allgatherv", CALL(Allgatherv, BLOCK(send), PARTS(receive)), part, anything},
         {"alltoall", CALL(Alltoall, BLOCK(send), BLOCK(receive)), data, anything},
         {"alltoallv", CALL(Alltoallv, PARTS(send), PARTS(receive)), data, anything},
         {"alltoallw", CALL(Alltoallw, TYPED_PARTS(send, bytes), TYPED_PARTS(receive, bytes)), data, anything},

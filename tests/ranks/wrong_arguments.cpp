@@ -329,7 +329,13 @@ void reduce_local(Run& run) {
     wrongs.push_back({"MPI_IN_PLACE as result", MPI_ERR_BUFFER, [](Operands& a) { a.inout = MPI_IN_PLACE; }});
     wrongs.push_back({"no input", MPI_ERR_BUFFER, [](Operands& a) { a.buffer = nullptr; }});
     wrongs.push_back({"no result", MPI_ERR_BUFFER, [](Operands& a) { a.inout = nullptr; }});
+#ifndef OPEN_MPI
+    wrongs.push_back({"one buffer", MPI_ERR_BUFFER, [](Operands& a) { a.inout = a.buffer; }});
+#endif
     try_all(run, {{"Reduce_local", reduce}}, right, wrongs);
+#ifdef OPEN_MPI  // Open MPI takes one buffer for both
+    OK(MPI_Reduce_local(right.buffer, right.buffer, kCount, MPI_INT, MPI_SUM));
+#endif
 }
 
 }  // namespace
