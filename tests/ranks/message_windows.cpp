@@ -212,7 +212,8 @@ void request_of_the_program(Run& run, const bool alone) {
     std::array<MPI_Status, 3> statuses{};
     OK(MPI_Recv_init(nullptr, 0, MPI_BYTE, pair.peer, kHostTag, run.comm, &own[1]));
     OK(MPI_Grequest_start(
-        query, [](void*) { return MPI_SUCCESS; }, [](void*, int) { return MPI_SUCCESS; }, nullptr, &own[2]));
+        query, [](void*) -> int { return MPI_SUCCESS; }, [](void*, int) -> int { return MPI_SUCCESS; }, nullptr,
+        &own[2]));
     OK(MPI_Grequest_complete(own[2]));
     queries = 0;
     OK(alone ? MPI_Wait(&own[2], &statuses[2]) : MPI_Waitall(3, own.data(), statuses.data()));
