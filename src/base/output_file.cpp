@@ -10,20 +10,16 @@
 
 namespace awaken {
 
-namespace {
-
-bool write_all(const int file, const std::string& text) noexcept {
-    for (std::size_t done = 0; done < text.size();) {
-        const ssize_t count = write(file, text.data() + done, text.size() - done);
+bool write_all(const int descriptor, std::string_view text) noexcept {
+    while (!text.empty()) {
+        const ssize_t count = write(descriptor, text.data(), text.size());
         if (count < 0 && errno != EINTR) {
             return false;
         }
-        done += count > 0 ? static_cast<std::size_t>(count) : 0;
+        text.remove_prefix(count > 0 ? static_cast<std::size_t>(count) : 0);
     }
     return true;
 }
-
-}  // namespace
 
 UnfinishedFile open_beside(const std::string& target) {
     static std::atomic<unsigned> files{0};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace awaken {
 
@@ -14,6 +15,9 @@ struct UnfinishedFile {
 /// The name does not grow with that of `target`, which may be as long as the file system allows. Nothing that lies in
 /// the folder already is opened, nor what a link there leads to: others may have put it there.
 [[nodiscard]] UnfinishedFile open_beside(const std::string& target);
+
+/// Writes all of the text, however many calls that takes. False with the reason in errno.
+[[nodiscard]] bool write_all(int descriptor, std::string_view text) noexcept;
 
 /// Replaces a file, or makes it. Returns 0, or the errno of what went wrong; nothing has changed then.
 [[nodiscard]] int replace_file(const std::string& path, const std::string& text);

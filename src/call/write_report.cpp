@@ -11,10 +11,10 @@
 #include <ctime>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/input_file.h"
+#include "base/output_file.h"
 #include "call/layer.h"
 #include "report/totals.h"
 
@@ -116,18 +116,6 @@ int standard_stream(const struct stat& status) {
         }
     }
     return -1;
-}
-
-/// False with the reason in errno.
-bool write_all(const int descriptor, std::string_view text) {
-    while (!text.empty()) {
-        const ssize_t count = write(descriptor, text.data(), text.size());
-        if (count < 0 && errno != EINTR) {
-            return false;
-        }
-        text.remove_prefix(count > 0 ? static_cast<std::size_t>(count) : 0);
-    }
-    return true;
 }
 
 /// Writes the text into a regular file, /dev/null or a standard stream. Nothing else is opened: a pipe may have no
