@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "loader/deepbind.h"
+#include "loader/objects.h"
 
 extern "C" {
 using Dlopen = void* (*)(const char*, int);
@@ -24,18 +25,6 @@ static_assert(RTLD_DEEPBIND == 8, "stubs.S tests this bit");
 namespace awaken::loader {
 
 namespace {
-
-/// How many objects the process has loaded so far.
-unsigned long long count_loaded() noexcept {
-    unsigned long long count = 0;
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, std::size_t, void* data) {
-            *static_cast<unsigned long long*>(data) = info->dlpi_adds;
-            return 1;  // each object gives the same number
-        },
-        &count);
-    return count;
-}
 
 /// The folders in which the dynamic loader searches for the libraries of an object.
 std::vector<std::string> search_path(link_map* const object) {
@@ -96,11 +85,11 @@ void awaken_find_next_dlopen() noexcept {
 void* awaken_open_deepbind(const char* const file, const int flags) {
     using namespace awaken::loader;
     awaken_find_next_dlopen();
-    const unsigned long long before = count_loaded();
+    const unsigned long long before = object_counts().loaded;
     void* const module = file == nullptr
                              ? awaken_next_dlopen(file, flags)
                              : awaken_next_dlopen(as_seen_from(__builtin_return_address(0), file).c_str(), flags);
-    if (module != nullptr && count_loaded() != before) {
+    if (module != nullptr && object_counts().loaded != before) {
         bind_to_global_scope(module);
     }
     return module;

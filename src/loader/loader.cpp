@@ -472,18 +472,6 @@ Origin find_origin(const LoadedObject& object) {
     return tool ? Origin::tool : Origin::program;
 }
 
-/// How many objects the process has unloaded so far.
-unsigned long long count_unloaded() noexcept {
-    unsigned long long count = 0;
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, std::size_t, void* data) {
-            *static_cast<unsigned long long*>(data) = info->dlpi_subs;
-            return 1;  // each object gives the same number
-        },
-        &count);
-    return count;
-}
-
 /// The origin of each page that a call came from. One word holds the page and the origin.
 constexpr std::uintptr_t kPage = 4096;
 std::array<std::atomic<std::uintptr_t>, 256> origins_of_pages{};
@@ -494,7 +482,7 @@ class ObjectOrigins {
     [[nodiscard]] Origin find(const void* const address) {
         {
             const std::scoped_lock lock(_mutex);
-            if (const auto unloaded = count_unloaded(); unloaded != _unloaded) {
+            if (const auto unloaded = object_counts().unloaded; unloaded != _unloaded) {
                 // Other objects may have the same addresses by now.
                 _unloaded = unloaded;
                 _known.clear();

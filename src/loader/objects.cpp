@@ -151,6 +151,17 @@ std::vector<LoadedObject> loaded_objects() {
     return objects;
 }
 
+ObjectCounts object_counts() noexcept {
+    ObjectCounts counts;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            *static_cast<ObjectCounts*>(data) = {info->dlpi_adds, info->dlpi_subs};
+            return 1;  // each object gives the same numbers
+        },
+        &counts);
+    return counts;
+}
+
 void rewrite_references(void* (*const choose)(const Reference& reference, const void* data),
                         const void* const data) noexcept {
     Rewriting rewriting{choose, data};

@@ -21,6 +21,12 @@ struct LoadedObject {
 
 [[nodiscard]] std::vector<LoadedObject> loaded_objects();
 
+/// How many objects the process has loaded and unloaded so far.
+struct ObjectCounts {
+    unsigned long long loaded = 0, unloaded = 0;
+};
+[[nodiscard]] ObjectCounts object_counts() noexcept;
+
 /// One slot of an object's data in which the dynamic loader writes the address of another object's symbol.
 struct Reference {
     const char* symbol;
