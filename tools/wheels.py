@@ -116,7 +116,7 @@ def try_options(kind: str, options: set[str], toolchain: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "empty.o"
         # Zig combines objects where nothing is to be linked, and a combined object exports nothing.
-        used = sorted(options - {"-rdynamic"})
+        used = sorted(options - {"-rdynamic", "-Wl,--export-dynamic"})
         run([toolchain / compiler, *used, "-c", "-x", language, os.devnull, "-o", output], **ZIG_CACHE)
 
 
