@@ -35,8 +35,10 @@ void DefaultHandlers::only_return() {
         _asked = true;
         int version = 0, subversion = 0;
         _native.Get_version(&version, &subversion);
-        _with_self = !_mpich || version >= 4;
-        _with_world = !_mpich || version < 4;
+        // Tried: MPICH 4.0.2 and 4.1.3, which have MPI 4.0, call that of MPI_COMM_WORLD; 4.2.3 and 5.0.2 do not.
+        const bool calls_self = version > 4 || (version == 4 && subversion > 0);
+        _with_self = !_mpich || calls_self;
+        _with_world = !_mpich || !calls_self;
     }
     if (_with_world) {
         _native.Comm_get_errhandler(MPI_COMM_WORLD, &_world);

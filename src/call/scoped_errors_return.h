@@ -9,9 +9,9 @@
 namespace awaken::AWAKEN_ABI {
 
 /// The error handlers of MPI_COMM_WORLD and MPI_COMM_SELF. They also get the errors that concern no communicator: since
-/// MPI-4.0 the handler of MPI_COMM_SELF, before that the handler of MPI_COMM_WORLD. MPICH calls the handler of
-/// MPI_COMM_WORLD until somebody sets that of MPI_COMM_SELF, which cannot be undone. Once the layer has set it, the
-/// layer keeps both the same.
+/// MPI-4.0 the handler of MPI_COMM_SELF, before that the handler of MPI_COMM_WORLD. MPICH does so since it has MPI 4.1,
+/// and still calls the handler of MPI_COMM_WORLD until somebody sets that of MPI_COMM_SELF, which cannot be undone.
+/// Once the layer has set it, the layer keeps both the same.
 class DefaultHandlers {
   public:
     DefaultHandlers(const Native& native, const loader::Binding& binding);
