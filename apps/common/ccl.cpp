@@ -21,9 +21,6 @@ constexpr int ccl_float32 = 7;
 constexpr int ccl_float64 = 8;
 constexpr int ccl_sum = 0;
 using Communicator = void*;
-struct UniqueId {
-    std::array<char, 128> bytes;
-};
 
 /// Until 2.8 the version was major * 1000 + minor * 100 + patch, since then major * 10000 + minor * 100 + patch.
 std::string version_text(int code) {
@@ -35,6 +32,11 @@ std::string version_text(int code) {
 }  // namespace
 
 struct CclFunctions {
+    // GCC 13 fails on a member here whose type is in the unnamed namespace, where several files are compiled as one.
+    struct UniqueId {
+        std::array<char, 128> bytes;
+    };
+
     int (*get_version)(int*) = nullptr;
     int (*get_unique_id)(UniqueId*) = nullptr;
     int (*comm_init_rank)(Communicator*, int, UniqueId, int) = nullptr;
@@ -119,7 +121,7 @@ std::string Ccl::connect() {
     const auto failure = [&](const char* call, int result) {
         return std::string(call) + ": " + _functions->get_error_string(result) + "; each rank needs a GPU of its own";
     };
-    UniqueId id = {};
+    CclFunctions::UniqueId id = {};
     int result = ccl_success;
     if (rank_of_world() == 0) {
         result = _functions->get_unique_id(&id);

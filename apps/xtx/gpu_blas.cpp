@@ -19,11 +19,6 @@ using Handle = void*;
 template <class Value, class Size>
 using Gemm = int (*)(Handle, int, int, Size, Size, Size, const Value*, const Value*, Size, const Value*, Size,
                      const Value*, Value*, Size);
-template <class Real>
-struct Complex {
-    Real re;
-    Real im;
-};
 
 /// The names of the library's releases that go with the runtime in use.
 std::vector<std::string> sonames(bool amd) {
@@ -43,6 +38,12 @@ std::vector<std::string> sonames(bool amd) {
 }  // namespace
 
 struct GpuBlasFunctions {
+    // GCC 13 fails on a member here whose type is in the unnamed namespace, where several files are compiled as one.
+    template <class Real>
+    struct Complex {
+        Real re;
+        Real im;
+    };
     /// All forms for one size of integers; null where the library does not have them.
     template <class Size>
     struct Gemms {

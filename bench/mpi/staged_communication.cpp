@@ -327,7 +327,7 @@ class Staged final : public Communication {
                 spans = {sent_arrays(), received_arrays(), true};
                 break;
             case Collective::bcast:
-                (root ? spans.read : spans.written) = {broadcast_buffer(call), span_of(common.count, common.type)};
+                (root ? spans.read : spans.written) = Span{broadcast_buffer(call), span_of(common.count, common.type)};
                 break;
             case Collective::gather:
                 spans = {sent(1), root ? received(ranks) : Span{}, in_place_send};
