@@ -53,7 +53,7 @@ void Mappings::Use::release() noexcept {
 Mappings::Use Mappings::open(const int owner, const Location& location, const int device, gpu::Status& status) {
     status = {};
     Use use;
-    const std::scoped_lock lock(_mutex);
+    std::unique_lock lock(_mutex);
     const auto take = [&](const List::iterator mapping) {
         ++mapping->uses;
         ++_statistics.reused;
@@ -71,6 +71,12 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
             return use;
         }
     }
+    // A runtime maps a handle once: another thread that is opening it is waited for.
+    _opened.wait(lock, [&] {
+        return std::none_of(_mappings.begin(), _mappings.end(), [&](const Mapping& mapping) {
+            return mapping.base == nullptr && is_in_the_way(mapping, owner, location, device);
+        });
+    });
     for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
         const auto current = mapping++;
         if (current->stale || !is_in_the_way(*current, owner, location, device)) {
@@ -130,21 +136,28 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
     gpu::IpcMemoryHandle handle;
     static_assert(sizeof(handle.bytes) == sizeof(location.handle));
     std::memcpy(handle.bytes, location.handle.data(), sizeof handle.bytes);
+    const List::iterator mapping = _mappings.insert(
+        _mappings.begin(), {owner, device, location.handle, location.allocation_id, location.address, bytes, nullptr, 1,
+                            false, once, Clock::now()});
+    _bytes[owner] += bytes;
+    // Opening takes up to 20 ms, which nobody else waits for.
+    lock.unlock();
     void* base = nullptr;
     status = _runtime.ipc_open(handle, device, base);
-    if (!status.ok()) {
-        return use;
+    lock.lock();
+    if (status.ok()) {
+        ++_statistics.opened;
+        mapping->base = base;
+        set_due(Clock::now() + _limits.idle);
+        _index.insert_or_assign(key, mapping);
+        use._owner = this;
+        use._mapping = mapping;
+        use._data = static_cast<std::byte*>(base) + location.offset;
+    } else {
+        _bytes[owner] -= bytes;
+        _mappings.erase(mapping);
     }
-    ++_statistics.opened;
-    _bytes[owner] += bytes;
-    const Clock::time_point now = Clock::now();
-    _mappings.push_front(
-        {owner, device, location.handle, location.allocation_id, location.address, bytes, base, 1, false, once, now});
-    set_due(now + _limits.idle);
-    _index.insert_or_assign(key, _mappings.begin());
-    use._owner = this;
-    use._mapping = _mappings.begin();
-    use._data = static_cast<std::byte*>(base) + location.offset;
+    _opened.notify_all();
     return use;
 }
 

@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -53,7 +54,8 @@ class Mappings {
 
     class Use;
     /// Maps the memory that `location` of process `owner` describes for `device`. Thread-safe. When the memory cannot
-    /// be mapped, `status` says why and the use is empty. With gpu::kBusy a later call may succeed.
+    /// be mapped, `status` says why and the use is empty. With gpu::kBusy a later call may succeed. Other mappings can
+    /// be used, opened and given back while the runtime opens this one.
     [[nodiscard]] Use open(int owner, const Location& location, int device, gpu::Status& status);
 
     /// Calls of the program call this now and then. It closes doomed mappings and those unused for long, if the device
@@ -85,7 +87,7 @@ class Mappings {
         std::uint64_t allocation_id;
         std::uint64_t address;  ///< of the allocation in its owner's address space
         std::size_t bytes;
-        void* base;
+        void* base;  ///< null: the runtime is opening it, for one of the uses
         int uses;    ///< copies under way
         bool stale;  ///< close it as soon as no copy uses it
         bool once;   ///< first use of a large allocation: closed after it
@@ -115,7 +117,8 @@ class Mappings {
     gpu::Runtime& _runtime;
     const Limits _limits;
     mutable std::mutex _mutex;
-    List _mappings;  ///< most recently used first
+    std::condition_variable _opened;  ///< a mapping was opened, or could not be
+    List _mappings;                   ///< most recently used first
     List _doomed;    ///< to be closed
     /// Large allocations that were used once, by owner and identity. We keep the mapping the second time.
     struct Seen {

@@ -33,8 +33,27 @@ class IpcGpu final : public gpu::Runtime {
         return _opens;
     }
 
-    gpu::Status ipc_open(const gpu::IpcMemoryHandle& handle, int, void*& base) noexcept override {
+    /// Holds back calls that open this handle, until released.
+    void hold(const unsigned char handle) {
         const std::scoped_lock lock(_mutex);
+        _held = handle;
+    }
+    void release() {
+        hold(0);
+        _changed.notify_all();
+    }
+    void wait_until_one_is_held() {
+        std::unique_lock lock(_mutex);
+        _changed.wait(lock, [this] { return _waiting; });
+    }
+
+    gpu::Status ipc_open(const gpu::IpcMemoryHandle& handle, int, void*& base) noexcept override {
+        std::unique_lock lock(_mutex);
+        if (_held != 0 && static_cast<unsigned char>(handle.bytes[0]) == _held) {
+            _waiting = true;
+            _changed.notify_all();
+            _changed.wait(lock, [this] { return _held == 0; });
+        }
         if (failing_opens > 0) {
             --failing_opens;
             return {2, "cuIpcOpenMemHandle", "out of memory"};
@@ -111,6 +130,9 @@ class IpcGpu final : public gpu::Runtime {
     static gpu::Status none() noexcept { return {gpu::kUnsupported, "test", "not here"}; }
 
     mutable std::mutex _mutex;
+    std::condition_variable _changed;
+    unsigned char _held = 0;
+    bool _waiting = false;
     std::map<void*, std::vector<unsigned char>> _open;
     int _opens = 0;
 };
@@ -295,6 +317,53 @@ TEST_F(MappingsTest, ClosesEverythingWhenShutDown) {
     mappings.shut_down();
     mappings.shut_down();
     EXPECT_EQ(gpu.open_mappings(), 0u);
+}
+
+TEST_F(MappingsTest, NobodyElseWaitsWhileOneIsOpened) {
+    Mappings mappings(gpu, kPatient);
+    const auto other = mappings.open(1, location(8, 80, 100), 0, status);
+    ASSERT_TRUE(other);
+    gpu.hold(7);
+    std::vector<std::byte*> found(2);
+    const auto open_held = [&](const std::size_t place) {
+        gpu::Status own;
+        const auto use = mappings.open(1, location(7, 70, 100), 0, own);
+        found[place] = use.data();
+    };
+    std::thread first(open_held, 0);
+    gpu.wait_until_one_is_held();
+    std::thread second(open_held, 1);  // the runtime would refuse to open the same handle again
+    {
+        const auto reused = mappings.open(1, location(8, 80, 100), 0, status);
+        EXPECT_TRUE(reused) << status.message();
+        const auto opened = mappings.open(2, location(9, 90, 100), 0, status);
+        EXPECT_TRUE(opened) << status.message();
+    }
+    gpu.release();
+    first.join();
+    second.join();
+    EXPECT_NE(found[0], nullptr);
+    EXPECT_EQ(found[0], found[1]);
+    EXPECT_EQ(gpu.opens(), 3);
+}
+
+TEST_F(MappingsTest, WhoWaitedForAFailedOpeningTriesAgain) {
+    Mappings mappings(gpu, kPatient);
+    gpu.hold(7);
+    gpu.failing_opens = 1;
+    std::atomic<int> opened{0};
+    const auto open_held = [&] {
+        gpu::Status own;
+        opened += mappings.open(1, location(7, 70, 100), 0, own) ? 1 : 0;
+    };
+    std::thread first(open_held);
+    gpu.wait_until_one_is_held();
+    std::thread second(open_held);
+    gpu.release();
+    first.join();
+    second.join();
+    EXPECT_EQ(opened, 1);
+    EXPECT_EQ(gpu.opens(), 1);
 }
 
 TEST_F(MappingsTest, ManyThreadsAtOnce) {
