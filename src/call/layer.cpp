@@ -40,7 +40,7 @@ Layer::Layer(const loader::Binding& mpi, Settings given)
       observed(settings.report || tracing),
       default_handlers(real, binding),
       datatypes(real, refuse_uncommitted),
-      receive_types(real),
+      receive_types(real, binding.version),
       pool(settings.pinned_pool_bytes),
       requests(real),
       collectives(settings),

@@ -38,11 +38,14 @@ void BytesType::put_right(std::byte* const data, const std::int64_t length) cons
 }
 
 std::shared_ptr<const BytesType> ReceiveTypes::find(const std::int64_t bytes) {
+    if (_stops_at_the_end || bytes < 2) {
+        return nullptr;
+    }
     // A program of sessions alone has no communicator to find out with.
     if (_world_up.load(std::memory_order_acquire)) {
         std::call_once(_once, [this] { _writes_beyond_the_end = writes_beyond_the_end(); });
     }
-    if (!_writes_beyond_the_end || bytes < 2) {
+    if (!_writes_beyond_the_end) {
         return nullptr;
     }
     constexpr std::size_t kKept = 64;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 
 #include "mpi/native.h"
@@ -40,7 +41,9 @@ class BytesType {
 /// The datatypes of receives. Thread-safe.
 class ReceiveTypes {
   public:
-    explicit ReceiveTypes(const Native& native) : _native(native) {}
+    /// `version`: the first line of MPI_Get_library_version.
+    ReceiveTypes(const Native& native, std::string_view version) noexcept
+        : _native(native), _stops_at_the_end(version.starts_with("MPICH Version")) {}
 
     /// Whether MPI_COMM_SELF exists.
     void set_world(const bool up) noexcept { _world_up.store(up, std::memory_order_release); }
@@ -54,6 +57,8 @@ class ReceiveTypes {
     [[nodiscard]] bool writes_beyond_the_end() const;
 
     const Native& _native;
+    /// Known of MPICH itself. Others are tried, which takes a millisecond of the first receive.
+    const bool _stops_at_the_end;
     std::atomic<bool> _world_up{false};
     std::once_flag _once;
     bool _writes_beyond_the_end = true;
