@@ -90,6 +90,8 @@ void SendOperation::look_at(Message& message) {
         message.typed = located.type->memory(message.buffer, message.count);
         facts.gaps_move = message.peer.transport->can_move(*message.typed, located.info);
         facts.block = message.typed->strided ? static_cast<std::size_t>(message.typed->strided->width) : 0;
+        const transfer::Layout::Span span = located.type->layout.span(message.count);
+        facts.span = static_cast<std::size_t>(span.end - span.begin);
     }
     message.peer.transport->describe(message.peer.number, facts);
 }

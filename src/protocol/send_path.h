@@ -65,6 +65,7 @@ struct SendFacts {
     bool gaps = false;       ///< the data is not one run of bytes
     bool gaps_move = false;  ///< GPUs move a datatype with such gaps
     std::size_t block = 0;   ///< bytes of each of the equal blocks between the gaps; 0: no such form
+    std::size_t span = 0;    ///< bytes from the first block to the end of the last, gaps included
     bool as_long_as_rts = false;
     bool packable = true;  ///< the layer knows the datatype
 

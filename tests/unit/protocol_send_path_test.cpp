@@ -130,6 +130,26 @@ TEST(SendPath, DatatypesWithGaps) {
                          f.block = 32;
                      },
                      {pull, exported, ring, staged}},
+                    {"on many pages",
+                     [](Facts& f) {
+                         f.block = 64;
+                         f.span = 130 * kMiB;
+                     },
+                     {exported, ring, staged}},
+                    {"on as many pages, in wide blocks",
+                     [](Facts& f) {
+                         f.block = 8 * kKiB;
+                         f.bytes = 100 * f.block;
+                         f.span = 1024 * kMiB;
+                     },
+                     {pull, exported, ring, staged}},
+                    {"few blocks far apart",
+                     [](Facts& f) {
+                         f.block = 64;
+                         f.bytes = 64 * f.block;
+                         f.span = 1024 * kMiB;
+                     },
+                     {pull, exported, ring, staged}},
                     {"no equal blocks", [](Facts& f) { f.block = 0; }, {exported, ring, staged}},
                     {"GPUs do not move it", [](Facts& f) { f.gaps_move = false; }, {staged}},
                     {"the CPU copies only one run of bytes",
