@@ -186,8 +186,8 @@ Engine::Kernels Engine::prepare(const int device, const std::uint32_t code) {
         loaded.code = code;
         // Compiled for this code alone: the source has a case for every type and operation, and compiling all takes
         // seconds.
-        const std::string text =
-            "#define AWAKEN_ONLY_CODE " + std::to_string(code) + "\n" + gpu::kernels::combine_source;
+        const std::string text = "#define AWAKEN_ONLY_CODE " + std::to_string(kernels::same_kernel(code)) + "\n" +
+                                 gpu::kernels::combine_source;
         std::string log;
         gpu::Status status = _runtime.load_kernels(device, "combine.h", text.c_str(), loaded.module, log);
         if (status.ok()) {

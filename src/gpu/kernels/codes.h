@@ -141,6 +141,38 @@ AWAKEN_CONSTANT bool is_defined(ElementType type, ReductionOperation operation) 
     return false;
 }
 
+/// The code whose kernel does the same, so that one is compiled for all of them: it is unsigned numbers that are added,
+/// multiplied and combined bit by bit, true and false are bytes, and a copy knows no types but lengths.
+AWAKEN_CONSTANT unsigned same_kernel(unsigned code) {
+    const ElementType type = type_of(code);
+    const ReductionOperation operation = operation_of(code);
+    if (type == ElementType::boolean && operation != ReductionOperation::copy) {
+        return code_of(ElementType::uint8, operation);
+    }
+    switch (operation) {
+        case ReductionOperation::copy:
+            if (element_bytes(type) != element_alignment(type)) {
+                return code;
+            }
+            switch (element_bytes(type)) {
+                case 1:
+                    return code_of(ElementType::bytes1, operation);
+                case 2:
+                    return code_of(ElementType::bytes2, operation);
+                case 4:
+                    return code_of(ElementType::bytes4, operation);
+                default:
+                    return code_of(ElementType::bytes8, operation);
+            }
+        case ReductionOperation::minimum:
+        case ReductionOperation::maximum:
+            return code;
+        default:
+            // A signed type stands before its unsigned one.
+            return code_of(type < ElementType::uint64 ? (ElementType)((unsigned)type | 1) : type, operation);
+    }
+}
+
 /// The most sources, or targets, of one launch of awaken_combine, and the most moves of one launch of awaken_move.
 inline constexpr unsigned kMostPlaces = 32;
 inline constexpr unsigned kMostMoves = 64;
