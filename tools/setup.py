@@ -518,6 +518,18 @@ def wheels_tools() -> None:
     install_requirements("wheels", "scikit-build-core, auditwheel")
 
 
+def nvrtc() -> None:
+    """NVIDIA's compiler of kernels, which needs no GPU."""
+    stamp = STAMPS / "nvrtc-absent"
+    if stamp.exists() and time.time() - stamp.stat().st_mtime < RETRY_APT_AFTER_S:
+        return
+    try:
+        install_requirements("nvrtc", "NVIDIA's compiler of GPU kernels")
+    except SetupError:
+        say("    note: it cannot be had from the package index, so GPU kernels are compiled at their first use")
+        mark_done(stamp.name, "")
+
+
 def docs_tools() -> None:
     install_requirements("docs", "MkDocs")
 
@@ -530,13 +542,15 @@ BUILD: tuple[Callable[[], None], ...] = (
     mpich,
     openmpi,
 )
+KERNELS = (*BUILD, nvrtc)
 TEST = (*BUILD, test_tools, style_tools, zig)
 PROFILES: dict[str, tuple[Callable[[], None], ...]] = {
     "build": BUILD,
+    "kernels": KERNELS,
     "test": TEST,
     "test-long": (*TEST, long_test_packages),
     "docs": (prepare_venv, docs_tools),
-    "wheels": (*BUILD, zig, wheels_tools),
+    "wheels": (*KERNELS, zig, wheels_tools),
     # mypy reads the tests, and the types of what they import.
     "lint": (*BUILD, python_test_tools, style_tools, lint_tools),
 }

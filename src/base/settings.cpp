@@ -272,6 +272,8 @@ const std::vector<SettingDescription>& Settings::test_switches() {
          "what copies between GPUs: the copy engines, a kernel, or whichever was measured to be faster at that size"},
         {"AWAKEN_TEST_CPU_COPY", "1 | 0", "1",
          "0 keeps the CPU from copying small messages where it reaches device memory"},
+        {"AWAKEN_TEST_KERNELS", "path", "",
+         "the file of kernels that were compiled before, instead of the installed one; 'none': there is none"},
         {"AWAKEN_TEST_NODES", "number", "1",
          "the ranks of a node behave as if they were on so many nodes; for tests and comparisons"},
         {"AWAKEN_TEST_FAULTS", "comma-separated faults", "",

@@ -33,6 +33,7 @@
 #include "gpu/dynamic_library.h"
 #include "gpu/gpu.h"
 #include "gpu/identity_table.h"
+#include "gpu/precompiled_kernels.h"
 #include "gpu/runtime_compiler.h"
 #include "gpu/shared_descriptors.h"
 #include "gpu/vendor.h"
@@ -1516,6 +1517,14 @@ class Cuda final : public VendorRuntime {
         if (const Status status = architecture(handle, machine); !status.ok()) {
             return status;
         }
+        // The GPU rounds as the CPU does. Otherwise it may fuse a product into the sum behind it, which differs in the
+        // last digit.
+        static constexpr std::string_view kOptions[] = {"--std=c++17", "--fmad=false"};
+        for (const std::string& code : precompiled_kernels().code_for(source, kOptions, machine)) {
+            if (const Status status = load_module(device, code, module); status.ok() || status.code == kBusy) {
+                return status;
+            }
+        }
         std::string why_not;
         const RuntimeCompiler* const compiler_in_use = compiler(why_not);
         if (compiler_in_use == nullptr) {
@@ -1532,9 +1541,8 @@ class Cuda final : public VendorRuntime {
                         {RuntimeCompiler::Output::portable_code, "compute_" + machine.substr(std::strlen("sm_"))}};
         Status status;
         for (const auto& attempt : attempts) {
-            // The GPU rounds as the CPU does. Otherwise it may fuse a product into the sum behind it, which differs in
-            // the last digit.
-            const std::string options[] = {"--gpu-architecture=" + attempt.architecture, "--std=c++17", "--fmad=false"};
+            const std::string options[] = {"--gpu-architecture=" + attempt.architecture, std::string(kOptions[0]),
+                                           std::string(kOptions[1])};
             const std::string_view parts[] = {source, options[0], options[1], options[2], compiler_in_use->identity()};
             const std::string key = KernelCache::key(parts);
             std::string code;

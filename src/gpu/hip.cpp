@@ -23,6 +23,7 @@
 #include "gpu/dynamic_library.h"
 #include "gpu/gpu.h"
 #include "gpu/hip_abi.h"
+#include "gpu/precompiled_kernels.h"
 #include "gpu/runtime_compiler.h"
 #include "gpu/vendor.h"
 
@@ -994,15 +995,22 @@ class Hip final : public VendorRuntime {
                 return status;
             }
         }
+        // The GPU rounds as the CPU does. Otherwise it may fuse a product into the sum behind it, which differs in the
+        // last digit.
+        static constexpr std::string_view kOptions[] = {"-std=c++17", "-O3", "-ffp-contract=off"};
+        for (const std::string& code : precompiled_kernels().code_for(source, kOptions, machine)) {
+            if (const Status status = load_module(device, code, module); status.ok()) {
+                return status;
+            }
+        }
         std::string why_not;
         const RuntimeCompiler* const compiler_in_use = compiler(why_not);
         if (compiler_in_use == nullptr) {
             log += why_not;
             return {kUnsupported, "hiprtcCreateProgram", "there is no run-time compiler (libhiprtc)"};
         }
-        // The GPU rounds as the CPU does. Otherwise it may fuse a product into the sum behind it, which differs in the
-        // last digit.
-        const std::string options[] = {"--offload-arch=" + machine, "-std=c++17", "-O3", "-ffp-contract=off"};
+        const std::string options[] = {"--offload-arch=" + machine, std::string(kOptions[0]), std::string(kOptions[1]),
+                                       std::string(kOptions[2])};
         const std::string_view parts[] = {source,     options[0], options[1],
                                           options[2], options[3], compiler_in_use->identity()};
         const std::string key = KernelCache::key(parts);

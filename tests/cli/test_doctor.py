@@ -100,7 +100,7 @@ REPORT = {
         "numa_node": int,
         "found": bool,
     },
-    "libraries": {"gdrcopy": dict, "ccl": dict},
+    "libraries": {"gdrcopy": dict, "ccl": dict, "kernels": dict},
     "rdma": {
         "network_cards": [str],
         "peer_memory_modules": [str],
@@ -184,6 +184,7 @@ def test_a_plain_mpi_crashes_by_itself_and_works_with_awaken(
     assert all(record["works"] for record in report["hardware"]["ipc"]) and len(report["hardware"]["ipc"]) == 2
     assert all(record["does"] for record in report["hardware"]["peer"]) and len(report["hardware"]["peer"]) == 2
     assert re.match("NCCL|RCCL", report["libraries"]["ccl"]["title"])
+    assert report["libraries"]["kernels"]["architecture"].startswith("sm_90" if emulate[:4] == "cuda" else "gfx90a")
     assert [rank["gpu"]["device"] for rank in report["placement"]["ranks"]] == [0, 1]
 
     cells = {(cell["function"], cell["kind"]): cell for cell in report["matrix"]["cells"]}

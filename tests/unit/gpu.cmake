@@ -16,6 +16,7 @@ add_executable(gpu_test
     gpu_kernel_cache_test.cpp
     gpu_memory_kinds_test.cpp
     gpu_none_test.cpp
+    gpu_precompiled_kernels_test.cpp
     gpu_shared_descriptors_test.cpp)
 target_link_libraries(gpu_test PRIVATE awaken_gpu GTest::gtest GTest::gtest_main Threads::Threads ${CMAKE_DL_LIBS})
 target_include_directories(gpu_test PRIVATE ${CMAKE_CURRENT_LIST_DIR})

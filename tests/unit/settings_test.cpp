@@ -221,6 +221,7 @@ TEST(Settings, EveryVariableIsDescribedOnce) {
                                    "AWAKEN_PATH",
                                    "AWAKEN_TEST_COPY",
                                    "AWAKEN_TEST_CPU_COPY",
+                                   "AWAKEN_TEST_KERNELS",
                                    "AWAKEN_DEFAULT_STREAM",
                                    "AWAKEN_NODES",
                                    "AWAKEN_COLLECTIVES",
