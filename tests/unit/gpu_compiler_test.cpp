@@ -116,6 +116,24 @@ TEST_P(RuntimeCompilerTest, CompilesOneReductionWithoutAWordAndSoon) {
     }
 }
 
+TEST_P(RuntimeCompilerTest, MakesTheSameCodeOfReductionsThatShareOne) {
+    using Reduction = std::pair<ElementType, ReductionOperation>;
+    for (const auto& [type, operation] : {Reduction{ElementType::int16, ReductionOperation::sum},
+                                          Reduction{ElementType::boolean, ReductionOperation::logical_or},
+                                          Reduction{ElementType::float64, ReductionOperation::copy}}) {
+        const unsigned other = awaken::kernels::same_kernel(code_of(type, operation));
+        ASSERT_NE(other, code_of(type, operation));
+        std::string code[2], log;
+        EXPECT_TRUE(compile(only(type, operation).c_str(), code[0], log).ok()) << log;
+        EXPECT_TRUE(
+            compile(only(awaken::kernels::type_of(other), awaken::kernels::operation_of(other)).c_str(), code[1], log)
+                .ok())
+            << log;
+        EXPECT_EQ(code[0].size(), code[1].size());
+        EXPECT_TRUE(code[0] == code[1]) << code_of(type, operation) << " and " << other;
+    }
+}
+
 TEST_P(RuntimeCompilerTest, CompilesAllReductionsWithoutAWord) {
     // Only the emulated driver has all of them in one kernel; optimising it takes minutes.
     expect_no_word(kernels::combine_source, GetParam().no_optimisation_option);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/kernels/codes.h"
 #include "gpu/precompiled_kernels.h"
 #include "gpu/runtime_compiler.h"
 
@@ -48,6 +49,27 @@ TEST(SuitabilityTest, CodeForAmdsGpusIsForOneArchitectureWithAnyFeatures) {
     EXPECT_EQ(suitability("compute_70", "gfx90a"), 0);
     EXPECT_EQ(suitability("sm_90a", "sm_90"), 0);
     EXPECT_EQ(suitability("", "gfx90a"), 0);
+}
+
+TEST(SameKernelTest, NamesAReductionOfElementsOfTheSameLength) {
+    using namespace awaken::kernels;
+    unsigned distinct = 0;
+    for (unsigned type = 0; type < kElementTypes; ++type) {
+        for (unsigned operation = 0; operation < kReductionOperations; ++operation) {
+            const unsigned code = code_of(static_cast<ElementType>(type), static_cast<ReductionOperation>(operation));
+            if (!is_defined(type_of(code), operation_of(code))) {
+                continue;
+            }
+            const unsigned same = same_kernel(code);
+            EXPECT_TRUE(is_defined(type_of(same), operation_of(same))) << code;
+            EXPECT_EQ(operation_of(same), operation_of(code));
+            EXPECT_EQ(element_bytes(type_of(same)), element_bytes(type_of(code))) << code;
+            EXPECT_EQ(element_alignment(type_of(same)), element_alignment(type_of(code))) << code;
+            EXPECT_EQ(same_kernel(same), same) << code;
+            distinct += same == code ? 1 : 0;
+        }
+    }
+    EXPECT_EQ(distinct, 87U) << "docs/decisions/0039";
 }
 
 class PrecompiledKernelsTest : public ::testing::Test {
