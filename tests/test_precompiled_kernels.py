@@ -59,21 +59,23 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Run:
-    """Runs a benchmark on two emulated GPUs."""
+    """Runs a benchmark or a rank program on two emulated GPUs."""
 
     folder: Path
     mpi: harness.Mpi
 
     def compiles(self, program: str, emulate: str, kernels: str | Path) -> bool:
         """Whether the run-time compiler was needed where the file `kernels` is there ("none": where there is none)."""
+        vendor = emulate.partition(":")[0]
+        words: list[str | Path] = [self.mpi.programs / program, f"--gpu={vendor}", "--mix=device"]
+        if program.startswith("osu_"):
+            device = {"cuda": "cuda", "hip": "rocm"}[vendor]
+            words = [harness.build_dir() / "bin" / program, "-d", device, "-m", "8:65536", "-x", "0", "-i", "2"]
         with tempfile.TemporaryDirectory(dir=self.folder) as cache:
             result = harness.run_ranks(
                 self.mpi,
                 2,
-                [
-                    harness.build_dir() / "bin" / program, "-d", "cuda" if emulate.startswith("cuda") else "rocm",
-                    "-m", "8:65536", "-x", "0", "-i", "2",
-                ],
+                words,
                 emulate=emulate,
                 environment={
                     "AWAKEN_TEST_KERNELS": str(kernels), "XDG_CACHE_HOME": cache, "AWAKEN_TEST_COPY": "kernel",
@@ -89,7 +91,7 @@ def run(tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]) -> Run:
 
 
 @pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
-@pytest.mark.parametrize("program", ["osu_allreduce", "osu_bcast", "osu_latency"])
+@pytest.mark.parametrize("program", ["osu_allreduce", "osu_bcast", "osu_latency", "datatypes"])
 def test_nothing_is_compiled(program: str, emulate: str, emulated: Path, run: Run) -> None:
     """What a program with the common types needs is there; without the file the same program compiles it."""
     assert not run.compiles(program, emulate, emulated)
