@@ -1,4 +1,4 @@
-"""A GPU fails in one rank: collective calls end in all ranks. tests/ranks/failing_device.cpp has the calls."""
+"""A GPU fails in one rank: messages and collective calls end in all ranks (tests/ranks/failing_device.cpp)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,47 @@ WAYS: dict[str, Mapping[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
+MESSAGE_WAYS: dict[str, Mapping[str, str]] = {
+    "direct": {},
+    "ring": {"AWAKEN_PATH": "ring"},
+    "staged": {"AWAKEN_PATH": "staged"},
+    "two_nodes": WAYS["two_nodes"],
+}
+
+jobs = pytest.mark.parametrize(
     ("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 2), ("openmpi", "hip:2", 3), ("mpi5", "cuda:2", 2)]
 )
+
+
+def run(
+    mpi: harness.Mpi,
+    emulate: str,
+    ranks: int,
+    program: Path,
+    copy: int,
+    words: list[str],
+    environment: Mapping[str, str],
+) -> None:
+    """From the given copy on, the GPU of rank 1 fails."""
+    result = harness.run_ranks(
+        mpi,
+        ranks,
+        [
+            *harness.one_differs(mpi.name, f"AWAKEN_TEST_FAULTS=copy-error={copy}"),
+            program,
+            f"--gpu={emulate.partition(':')[0]}",
+            *words,
+        ],
+        emulate=emulate,
+        environment=environment,
+        timeout=harness.LONG_HANG_S,
+    )
+    result.check()
+    assert "ok failing_device" in result.output, result.explain()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@jobs
 def test_collective_calls_end(
     mpi: str,
     emulate: str,
@@ -37,18 +74,23 @@ def test_collective_calls_end(
 ) -> None:
     # From the start; in the midst of the first collectives; and when each has been done once.
     for copy in (1, 7, 20, 400):
-        result = harness.run_ranks(
-            mpi_named(mpi),
-            ranks,
-            [
-                *harness.one_differs(mpi, f"AWAKEN_TEST_FAULTS=copy-error={copy}"),
-                rank_program(mpi, "failing_device"),
-                f"--gpu={emulate.partition(':')[0]}",
-                f"--file={tmp_path / str(copy)}",
-            ],
-            emulate=emulate,
-            environment=WAYS[way],
-            timeout=harness.LONG_HANG_S,
-        )
-        result.check()
-        assert "ok failing_device" in result.output, result.explain()
+        program = rank_program(mpi, "failing_device")
+        run(mpi_named(mpi), emulate, ranks, program, copy, [f"--file={tmp_path / str(copy)}"], WAYS[way])
+
+
+@pytest.mark.parametrize("way", MESSAGE_WAYS)
+@jobs
+def test_messages_end(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    way: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    # From the start; in the first messages, also between the two copies of one; and when each has been sent once.
+    told = ["--told"] if way in ("direct", "ring") else []
+    for copy in (1, 2, 3, 5, 30, 150):
+        program = rank_program(mpi, "failing_device")
+        run(mpi_named(mpi), emulate, ranks, program, copy, ["--messages", *told], MESSAGE_WAYS[way])

@@ -485,6 +485,12 @@ void Stage::load_partition(const std::int64_t partition) {
     }
 }
 
+void Stage::lose_partition(const std::int64_t partition, const Error& failure) {
+    const StagingBuffer& staged = _staging_buffers.front();
+    fill_with_ones(staged, staged.segments[static_cast<std::size_t>(partition)]);
+    _failure = _failure ? _failure : failure;
+}
+
 void Stage::store_partition(const std::int64_t partition) {
     for (StagingBuffer& staged : _staging_buffers) {
         if (staged.by_partition && staged.access == Access::out && partition >= 0 &&

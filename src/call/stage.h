@@ -125,6 +125,8 @@ class Stage {
     bool partitions(Access access, const void* address, std::int64_t partitions, std::int64_t count, MPI_Datatype type,
                     Argument<MPI_Count>& argument);
     void load_partition(std::int64_t partition);
+    /// load_partition() has failed: makes the partition bytes of ones, and keeps the failure until store().
+    void lose_partition(std::int64_t partition, const Error& failure);
     /// Stores a partition unless it was already stored since the last restart.
     void store_partition(std::int64_t partition);
 

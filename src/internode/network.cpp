@@ -151,6 +151,10 @@ void PipelinedSend::copy_out() {
 
 void PipelinedSend::posted(const bool /*waits*/) noexcept {
     _posted = true;
+    if (_error) {
+        lose();
+        return;
+    }
     try {
         static_cast<void>(advance(ipc::Patience::endless));
     } catch (const Error&) {
@@ -881,6 +885,20 @@ std::shared_ptr<ipc::OutgoingMessage> Network::start_send(const int peer, const 
             send->withdraw();
             throw;
         }
+    }
+    return send;
+}
+
+std::shared_ptr<ipc::OutgoingMessage> Network::start_failed(const int peer, const std::size_t bytes,
+                                                            const Error& error) {
+    const std::scoped_lock lock(_mutex);
+    if (!_usable.load(std::memory_order_acquire) || !_sending[peer].ready) {
+        return nullptr;
+    }
+    std::shared_ptr<PipelinedSend> send =
+        make(peer, {nullptr, kHost, bytes, nullptr}, std::min(bytes, _tuning.network_fragment_bytes));
+    if (send != nullptr) {
+        send->_error = error;
     }
     return send;
 }

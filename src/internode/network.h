@@ -231,6 +231,8 @@ class Network final : public ipc::Transport {
     [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) override {
         return _has_gpu.load(std::memory_order_acquire) && _copies->can_move(device_for(info), memory);
     }
+    [[nodiscard]] std::shared_ptr<ipc::OutgoingMessage> start_failed(int peer, std::size_t bytes,
+                                                                     const Error& error) override;
     /// False when an RTS of that length is under way, or too few lengths are left for RTS messages.
     [[nodiscard]] bool may_go_plain(int peer, std::size_t length) override;
     [[nodiscard]] std::shared_ptr<ipc::OutgoingMessage> wrap(int peer, const void* packed, std::size_t bytes) override;

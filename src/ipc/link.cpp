@@ -332,6 +332,15 @@ std::shared_ptr<OutgoingMessage> Link::start_send(const int peer, const Buffer& 
     return nullptr;
 }
 
+std::shared_ptr<OutgoingMessage> Link::start_failed(const int peer, const std::size_t bytes, const Error& error) {
+    std::shared_ptr<RendezvousSend> send = reserve(peer, bytes);
+    if (send != nullptr) {
+        publish(*send, Location{}, true, 0);
+        send->_error = error;
+    }
+    return send;
+}
+
 /// Offers the message in this way. False when that is not possible now.
 bool Link::offer(const protocol::SendPath path, RendezvousSend& send) {
     using protocol::SendPath;

@@ -273,6 +273,8 @@ class Link final : public Transport {
     void describe(int peer, protocol::SendFacts& facts) const noexcept override;
     [[nodiscard]] std::shared_ptr<OutgoingMessage> start_send(int peer, const Buffer& from,
                                                               const protocol::SendPaths& paths) override;
+    [[nodiscard]] std::shared_ptr<OutgoingMessage> start_failed(int peer, std::size_t bytes,
+                                                                const Error& error) override;
     [[nodiscard]] bool may_go_plain(int /*peer*/, std::size_t /*length*/) override { return false; }
     [[nodiscard]] std::shared_ptr<OutgoingMessage> wrap(int peer, const void* buffer, std::size_t bytes) override;
     /// The same as RendezvousSend::wait_until_ready(), for a send that does not wait. In a burst of such sends, one

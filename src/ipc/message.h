@@ -106,6 +106,10 @@ class Transport {
     /// be sent plain. Throws BeyondAllocation where the receiver would read something else than the buffer.
     [[nodiscard]] virtual std::shared_ptr<OutgoingMessage> start_send(int peer, const Buffer& from,
                                                                       const protocol::SendPaths& paths) = 0;
+    /// An RTS for a message that cannot be sent: its receiver gets an error, and advance() throws `error`. Null when
+    /// the receiver takes no RTS now.
+    [[nodiscard]] virtual std::shared_ptr<OutgoingMessage> start_failed(int peer, std::size_t bytes,
+                                                                        const Error& error) = 0;
     /// Call before a message as long as an RTS is sent plain. False when it must not be: wrap() it.
     [[nodiscard]] virtual bool may_go_plain(int peer, std::size_t length) = 0;
     /// An RTS for a small message in host memory, which is copied at once. Null when there is no room.

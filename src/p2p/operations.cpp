@@ -139,11 +139,13 @@ bool SendOperation::offer(const Message& message, const protocol::SendPaths& pat
         message.located.info, message.facts.bytes, message.typed};
     try {
         _message = message.peer.transport->start_send(message.peer.number, from, paths);
+        if (_message != nullptr && message.facts.mode == Mode::detached) {
+            _message->copy_out();
+        }
     } catch (const ipc::BeyondAllocation& error) {
         throw ClassedError(MPI_ERR_BUFFER, error.cause(), error.remedy());
-    }
-    if (_message != nullptr && message.facts.mode == Mode::detached) {
-        _message->copy_out();
+    } catch (const Error&) {
+        withdraw();  // the plain way may work, and says why when it does not
     }
     return _message != nullptr;
 }
@@ -157,7 +159,12 @@ std::optional<Posted> SendOperation::wrap(Message& message) {
     }
     if (message.facts.served) {
         const Posted staged = stage(message);
-        _message = transport.wrap(message.peer.number, _stage.packed(), message.facts.bytes);
+        if (_message != nullptr) {
+            return staged;
+        }
+        if (!_stage.failure()) {
+            _message = transport.wrap(message.peer.number, _stage.packed(), message.facts.bytes);
+        }
         if (_message == nullptr) {
             layer().node_peers.sent_plain(message.communicator, message.destination, message.facts.bytes);
             return staged;
@@ -175,7 +182,8 @@ std::optional<Posted> SendOperation::wrap(Message& message) {
     return rts();
 }
 
-/// Copies the message to host memory, from where the MPI sends it.
+/// Copies the message to host memory, from where the MPI sends it. Where that fails, an RTS for nothing gives the
+/// receiver an error. A receiver that takes no RTS gets bytes of ones.
 Posted SendOperation::stage(Message& message) {
     Layer& owner = layer();
     const protocol::SendFacts& facts = message.facts;
@@ -189,7 +197,13 @@ Posted SendOperation::stage(Message& message) {
     }
     const Argument<std::int64_t> staged =
         _stage.buffer(Access::in, message.buffer, message.count, message.type, std::move(message.located));
-    _stage.load();
+    _stage.load(Stage::Failure::kept);
+    if (_stage.failure() && facts.mode != Mode::plain && message.peer.transport != nullptr) {
+        _message = message.peer.transport->start_failed(message.peer.number, facts.bytes, *_stage.failure());
+        if (_message != nullptr) {
+            return rts();
+        }
+    }
     return {staged.address, staged.count, staged.type};
 }
 
@@ -256,6 +270,12 @@ void SendOperation::posted(const int error, const bool waits) {
     if (error == MPI_SUCCESS) {
         _message->posted(waits);
     } else {
+        withdraw();
+    }
+}
+
+void SendOperation::withdraw() {
+    if (_message != nullptr) {
         _message->withdraw();
         _message.reset();
     }
@@ -271,6 +291,9 @@ bool SendOperation::advance(const Patience patience) {
         if (done == 0) {
             return false;
         }
+    }
+    if (_stage.failure()) {
+        throw Error(*_stage.failure());
     }
     return _message == nullptr || _message->advance(patience);
 }
@@ -304,7 +327,7 @@ bool SendOperation::flush_to_native() {
 
 void SendOperation::end() {
     if (!_posted) {
-        posted(MPI_ERR_OTHER);  // something failed before the RTS was sent: no receiver will fetch the message
+        withdraw();  // something failed before the RTS was sent: no receiver will fetch the message
     }
     if (_message != nullptr) {
         _message->end();

@@ -44,7 +44,8 @@ class SendOperation {
 
     using Mode = protocol::SendFacts::Mode;
     /// Looks at the buffer and decides what to send. `destination` is a rank in `communicator`, and may be
-    /// MPI_PROC_NULL.
+    /// MPI_PROC_NULL. When the GPU refuses to give the data, the receiver waits all the same: what is to be sent then
+    /// tells it of the failure, as far as possible, and advance() throws the error.
     [[nodiscard]] Posted prepare(Mode mode, const void* buffer, std::int64_t count, MPI_Datatype type, int destination,
                                  MPI_Comm communicator);
     /// The native function has returned. advance() reports failures, since the message is already on its way. `waits`:
@@ -52,7 +53,8 @@ class SendOperation {
     void posted(int error, bool waits = true);
     /// True when the operation must keep something until it completes.
     [[nodiscard]] bool active() const noexcept { return progressing() || _stage.active() || !_copy.empty(); }
-    [[nodiscard]] bool progressing() const noexcept { return _message != nullptr; }
+    [[nodiscard]] bool progressing() const noexcept { return sends_rts() || _stage.failure(); }
+    [[nodiscard]] bool sends_rts() const noexcept { return _message != nullptr; }
     /// The native send has a request of its own. advance() completes it.
     void carry(const MPI_Request request) noexcept { _native_request = request; }
     /// Returns true when the other process no longer needs the buffer.
@@ -92,6 +94,8 @@ class SendOperation {
     [[nodiscard]] std::optional<Posted> wrap(Message& message);
     [[nodiscard]] Posted stage(Message& message);
     [[nodiscard]] Posted rts() const noexcept;
+    /// Takes back the message whose RTS was not sent.
+    void withdraw();
 
     Call* _call;
     Stage _stage;

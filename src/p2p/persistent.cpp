@@ -59,7 +59,7 @@ struct PersistentInit {
                 return false;
             }
             const auto argument = posted.as<Count>();
-            if (kBuffered && send_operation->progressing()) {
+            if (kBuffered && send_operation->sends_rts()) {
                 // The program's attached buffer may be too small for the RTS, which is in memory of the layer.
                 outcome = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, peer, tag,
                                               comm, &own->native_request);
@@ -180,7 +180,8 @@ struct PartitionedInit {
     }
 };
 
-/// Copies the partitions to their staging buffers before the MPI learns that they are ready.
+/// Copies the partitions to their staging buffers before the MPI learns that they are ready. The receiver waits for
+/// those that cannot be copied, too. The program hears of them when the operation is complete.
 template <class ForEach>
 void load_partitions(const MPI_Request request, ForEach for_each) {
     if (!layer().requests.any()) {
@@ -188,7 +189,14 @@ void load_partitions(const MPI_Request request, ForEach for_each) {
     }
     const auto operation = layer().requests.find(request);
     if (operation != nullptr && operation->kind == Operation::Kind::partitioned && operation->has_staging_buffers()) {
-        for_each([&](int partition) { operation->stage->load_partition(partition); });
+        for_each([&](int partition) {
+            try {
+                operation->stage->load_partition(partition);
+            } catch (const Error& failure) {
+                const std::scoped_lock lock(operation->mutex);
+                operation->stage->lose_partition(partition, failure);
+            }
+        });
     }
 }
 

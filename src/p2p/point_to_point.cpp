@@ -178,7 +178,7 @@ struct BlockingSend {
         call.on(comm, destination);
         SendOperation send_operation(call);
         const Posted posted = send_operation.prepare(mode_of<function>(), buffer, count, type, destination, comm);
-        if (mode_of<function>() == Mode::plain && send_operation.progressing()) {
+        if (mode_of<function>() == Mode::plain && send_operation.sends_rts()) {
             return send_buffered_rts(send_operation, posted, destination, tag, comm);
         }
         const auto sent = posted.as<Count>();
@@ -222,7 +222,7 @@ struct NonblockingSend {
         const Posted posted = send_operation.prepare(mode_of<function>(), buffer, count, type, destination, comm);
         const auto sent = posted.as<Count>();
         int error = MPI_SUCCESS;
-        if (mode_of<function>() == Mode::plain && send_operation.progressing()) {
+        if (mode_of<function>() == Mode::plain && send_operation.sends_rts()) {
             // Like a blocking one: see send_buffered_rts().
             error = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, destination, tag,
                                         comm, request);
@@ -461,7 +461,7 @@ struct SendReceiveReplace {
             if (!stage.active()) {
                 return below<function>()(buffer, count, type, destination, send_tag, source, receive_tag, comm, status);
             }
-            stage.load();
+            stage.load(Stage::Failure::kept);
             error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag, source,
                                       receive_tag, comm, &own);
             int error_class = error;

@@ -1,9 +1,12 @@
 // A GPU that fails in one rank (AWAKEN_TEST_FAULTS=copy-error=N): from that rank's N-th copy on, its driver refuses
-// everything. All calls that ranks make together end in all of them all the same. The rank hears of each call that
-// needs its GPU. Where no rank hears of anything, the data is right, and what lacks the rank's data looks like no
-// result.
+// everything. All messages, and all calls that ranks make together, end in all of them all the same. The rank hears of
+// each call that needs its GPU. Where no rank hears of anything, the data is right, and what lacks the rank's data
+// looks like no result.
 //
-//     failing_device [--gpu=KIND] [--file=PATH]
+//     failing_device [--gpu=KIND] [--file=PATH] [--messages] [--told]
+//
+// `--messages`: messages instead of calls of all ranks. `--told`: every process takes RTS messages from every other, so
+// that receivers hear of messages that could not be sent.
 //
 // Prints `ok failing_device` on rank 0, or `FAIL failing_device: why`, and exits non-zero then.
 #include <cmath>
@@ -61,30 +64,32 @@ class Job {
         }
     }
 
+    void messages(bool told);
     void collectives();
     void windows();
     void files(const std::string& path);
 
   private:
     /// Fills the buffers. Keeps whether the device has failed by now.
-    void begin(const std::string& name) {
+    void begin(const std::string& name, const double before = kUntouched) {
         std::snprintf(detail::running_case, sizeof detail::running_case, "%s", name.c_str());
         detail::set_watchdog(kSlowness * kLimitSeconds);
-        _worked = fill(_in, _rank + 1) && fill(_out, kUntouched) && works([&] { _gpu.synchronize(); });
+        _before = before;
+        _worked = fill(_in, _rank + 1) && fill(_out, before) && works([&] { _gpu.synchronize(); });
     }
     bool fill(double* const memory, const double value) {
         const std::vector<double> values(_count, value);
         return works([&] { _gpu.write(memory, values.data(), _count * sizeof(double)); });
     }
-    /// This rank's outcome of what has begun.
-    void end(const int code, const double expected) {
+    /// This rank's outcome of what has begun. `told`: a rank that lacks data has heard of it.
+    void end(const int code, const double expected, const bool told = false) {
         const char* const name = detail::running_case;
         check(_worked || code != MPI_SUCCESS, format("%s says nothing of the failed GPU", name));
         const bool all_well = all_say(code == MPI_SUCCESS);
         double first = 0;
         if (!std::isnan(expected) && code == MPI_SUCCESS && works([&] { _gpu.read(&first, _out, sizeof first); })) {
-            const bool no_result = std::isnan(first) || first == kUntouched;
-            check(first == expected || (!all_well && no_result),
+            const bool no_result = std::isnan(first) || first == _before;
+            check(first == expected || (!all_well && no_result && !told),
                   format("%s gives %g instead of %g, and %s", name, first, expected,
                          all_well ? "no rank hears of it" : "some rank has failed"));
         }
@@ -95,6 +100,7 @@ class Job {
     const int _rank, _size;
     const std::size_t _count;
     double *_in = nullptr, *_out = nullptr;
+    double _before = kUntouched;  ///< in `_out`
     bool _worked = true;
 };
 
@@ -102,6 +108,148 @@ class Job {
 int complete(const int code, MPI_Request* const request) {
     const int last = *request != MPI_REQUEST_NULL ? MPI_Wait(request, MPI_STATUS_IGNORE) : MPI_SUCCESS;
     return code != MPI_SUCCESS ? code : last;
+}
+
+/// A receive and a send, both of which have begun.
+int complete_both(const int code, std::array<MPI_Request, 2> requests) {
+    const int received = complete(code, &requests[0]);
+    const int sent = complete(MPI_SUCCESS, &requests[1]);
+    return received != MPI_SUCCESS ? received : sent;
+}
+
+/// Each rank sends to the next one, and receives from the one before.
+void Job::messages(const bool told) {
+    const MPI_Comm world = MPI_COMM_WORLD;
+    const MPI_Datatype type = MPI_DOUBLE;
+    const int next = (_rank + 1) % _size, previous = (_rank + _size - 1) % _size;
+    MPI_Status* const ignored = MPI_STATUS_IGNORE;
+    double *const in = _in, *const out = _out;
+    MPI_Datatype gaps = MPI_DATATYPE_NULL;  // pairs with as much room between them
+    MPI_Type_vector(kElements / 4, 2, 4, MPI_DOUBLE, &gaps);
+    MPI_Type_commit(&gaps);
+    std::vector<std::byte> attached(_count * sizeof(double) + MPI_BSEND_OVERHEAD);
+    const auto exchange = [&](const std::string& name, const bool hears, const auto& call, const double before) {
+        begin(name, before);
+        end(call(), previous + 1, hears);
+    };
+    const auto begun = [](const auto& receive, const auto& send) {
+        std::array<MPI_Request, 2> requests{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+        const int receiving = receive(&requests[0]);
+        const int sending = send(&requests[1]);
+        return complete_both(receiving != MPI_SUCCESS ? receiving : sending, requests);
+    };
+    const auto persistent = [](const auto& receive, const auto& send) {
+        std::array<MPI_Request, 2> requests{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+        receive(&requests[0]);
+        send(&requests[1]);
+        const int started = MPI_Startall(2, requests.data());
+        const int code = complete_both(started, requests);
+        for (MPI_Request& each : requests) {
+            MPI_Request_free(&each);
+        }
+        return code;
+    };
+    struct Data {
+        const char* name;
+        int count;
+        MPI_Datatype type;
+    };
+    for (const auto& [name, n, of] : {Data{"", kElements, type}, Data{", short", 3, type}, Data{", gaps", 1, gaps}}) {
+        const auto each = [&](const char* function, const bool hears, const auto& call, const double before) {
+            exchange(std::string(function) + name, hears, call, before);
+        };
+        const auto receive = [&, n = n, of = of](MPI_Request* request) {
+            return MPI_Irecv(out, n, of, previous, 0, world, request);
+        };
+        each(
+            "MPI_Sendrecv", told,
+            [&, n = n, of = of] { return MPI_Sendrecv(in, n, of, next, 0, out, n, of, previous, 0, world, ignored); },
+            kUntouched);
+        each(
+            "MPI_Sendrecv_replace", told,
+            [&, n = n, of = of] { return MPI_Sendrecv_replace(out, n, of, next, 0, previous, 0, world, ignored); },
+            _rank + 1);
+        each(
+            "MPI_Isend", told,
+            [&, n = n, of = of] {
+                return begun(receive,
+                             [&](MPI_Request* request) { return MPI_Isend(in, n, of, next, 0, world, request); });
+            },
+            kUntouched);
+        each(
+            "MPI_Issend", told,
+            [&, n = n, of = of] {
+                return begun(receive,
+                             [&](MPI_Request* request) { return MPI_Issend(in, n, of, next, 0, world, request); });
+            },
+            kUntouched);
+        each(
+            "MPI_Send", told,
+            [&, n = n, of = of] {
+                std::array<int, 2> codes{};  // rank 0 begins
+                for (const int step : {_rank == 0 ? 0 : 1, _rank == 0 ? 1 : 0}) {
+                    codes.at(static_cast<std::size_t>(step)) = step == 0
+                                                                   ? MPI_Send(in, n, of, next, 0, world)
+                                                                   : MPI_Recv(out, n, of, previous, 0, world, ignored);
+                }
+                return codes[0] != MPI_SUCCESS ? codes[0] : codes[1];
+            },
+            kUntouched);
+        each(
+            "MPI_Bsend", false,
+            [&, n = n, of = of] {
+                MPI_Buffer_attach(attached.data(), static_cast<int>(attached.size()));
+                const int sent = MPI_Bsend(in, n, of, next, 0, world);
+                const int received = MPI_Recv(out, n, of, previous, 0, world, ignored);
+                void* address = nullptr;
+                int bytes = 0;
+                MPI_Buffer_detach(&address, &bytes);
+                return sent != MPI_SUCCESS ? sent : received;
+            },
+            kUntouched);
+        each(
+            "MPI_Send_init", told,
+            [&, n = n, of = of] {
+                return persistent(
+                    [&](MPI_Request* request) { return MPI_Recv_init(out, n, of, previous, 0, world, request); },
+                    [&](MPI_Request* request) { return MPI_Send_init(in, n, of, next, 0, world, request); });
+            },
+            kUntouched);
+#if RANKS_HAVE_MPI4
+        each(
+            "MPI_Isendrecv", told,
+            [&, n = n, of = of] {
+                MPI_Request request = MPI_REQUEST_NULL;
+                const int code = MPI_Isendrecv(in, n, of, next, 0, out, n, of, previous, 0, world, &request);
+                return complete(code, &request);
+            },
+            kUntouched);
+        each(
+            "MPI_Isendrecv_replace", told,
+            [&, n = n, of = of] {
+                MPI_Request request = MPI_REQUEST_NULL;
+                const int code = MPI_Isendrecv_replace(out, n, of, next, 0, previous, 0, world, &request);
+                return complete(code, &request);
+            },
+            _rank + 1);
+        each(
+            "MPI_Psend_init", false,
+            [&, n = n, of = of] {
+                std::array<MPI_Request, 2> requests{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+                MPI_Precv_init(out, 1, n, of, previous, 0, world, MPI_INFO_NULL, &requests[0]);
+                MPI_Psend_init(in, 1, n, of, next, 0, world, MPI_INFO_NULL, &requests[1]);
+                const int started = MPI_Startall(2, requests.data());
+                const int ready = MPI_Pready(0, requests[1]);
+                const int code = complete_both(started != MPI_SUCCESS ? started : ready, requests);
+                for (MPI_Request& request : requests) {
+                    MPI_Request_free(&request);
+                }
+                return code;
+            },
+            kUntouched);
+#endif
+    }
+    MPI_Type_free(&gaps);
 }
 
 void Job::in_all_forms(const Collective& collective) {
@@ -238,6 +386,7 @@ void Job::files(const std::string& path) {
 
 int main(int argc, char** argv) {
     std::string gpu_name = "auto", path;
+    bool messages = false, told = false;
     for (int at = 1; at < argc; ++at) {
         const std::string word = argv[at];
         if (word.rfind("--gpu=", 0) == 0) {
@@ -245,6 +394,8 @@ int main(int argc, char** argv) {
         } else if (word.rfind("--file=", 0) == 0) {
             path = word.substr(7);
         }
+        messages = messages || word == "--messages";
+        told = told || word == "--told";
     }
     signal(SIGALRM, detail::say_what_hangs);
     MPI_Init(&argc, &argv);
@@ -258,6 +409,10 @@ int main(int argc, char** argv) {
     gpu->use_device(rank % gpu->device_count());
     Job job(*gpu, rank, size);
     for (int round = 0; round < 2; ++round) {
+        if (messages) {
+            job.messages(told);
+            continue;
+        }
         job.collectives();
         job.windows();
         if (!path.empty()) {
