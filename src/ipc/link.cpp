@@ -432,7 +432,7 @@ bool Link::send_copy(RendezvousSend& send) {
     if (send._bytes <= _tuning.small_bytes && small_space()) {
         send._copy_info = {};
         publish(send, small_location(send._ticket), true, 0);
-        send.start_parts(small_place(send._ticket), _small.registered ? nullptr : &send._copy_info);
+        send.start_parts(small_place(send._ticket), gpu_reaches_small_space() ? nullptr : &send._copy_info);
     } else {
         const int device = send._info.device >= 0 ? send._info.device : any_device();
         release_finished();  // the block of the previous message may be free again
@@ -458,7 +458,7 @@ bool Link::send_through_ring(RendezvousSend& send) {
     if (send._bytes <= _tuning.small_bytes && small_space()) {
         send._copy_info = {};
         publish(send, small_location(send._ticket), true, 0);
-        send.start_parts(small_place(send._ticket), _small.registered ? nullptr : &send._copy_info);
+        send.start_parts(small_place(send._ticket), gpu_reaches_small_space() ? nullptr : &send._copy_info);
         send._route = Route::copy;
         return true;
     }
@@ -503,22 +503,26 @@ bool Link::find_small_ring(const Ticket ticket, Location& location, transfer::Ri
     location = small_location(ticket);
     location.kind = Location::Kind::ring;
     location.chunk_bytes = _tuning.small_bytes / kChunks;
-    memory = {small_place(ticket), location.chunk_bytes, kChunks, _small.registered};
+    memory = {small_place(ticket), location.chunk_bytes, kChunks, gpu_reaches_small_space()};
     return true;
 }
 
 /// Maps shared memory that stays mapped, and registers it with the GPU runtime when that agrees.
-void Link::map_registered(const std::uint64_t offset, const std::size_t bytes, SharedMapping& mapping) {
+void Link::map_shared(const std::uint64_t offset, const std::size_t bytes, SharedMapping& mapping) {
     mapping.base = _segment.map(offset, bytes);
     if (mapping.base == nullptr) {
         return;
     }
     mapping.offset = offset;
     mapping.bytes = bytes;
-    mapping.registered = _runtime.register_host(mapping.base, bytes).ok();
     mapping.used = std::chrono::steady_clock::now();
     mapping.held = std::make_shared<char>();
     _keeps_rings.store(true, std::memory_order_relaxed);
+}
+
+void Link::map_registered(const std::uint64_t offset, const std::size_t bytes, SharedMapping& mapping) {
+    map_shared(offset, bytes, mapping);
+    mapping.registered = mapping.base != nullptr && _runtime.register_host(mapping.base, bytes).ok();
 }
 
 bool Link::small_space() {
@@ -531,7 +535,7 @@ bool Link::small_space() {
     if (!offset) {
         return false;
     }
-    map_registered(*offset, bytes, _small);
+    map_shared(*offset, bytes, _small);
     if (_small.base == nullptr) {
         _segment.release(*offset, bytes);
         return false;
@@ -539,6 +543,14 @@ bool Link::small_space() {
     area(_own).small_bytes.store(bytes, std::memory_order_relaxed);  // published by the offset's release
     area(_own).small_offset.store(*offset, std::memory_order_release);
     return true;
+}
+
+bool Link::gpu_reaches_small_space() {
+    const std::scoped_lock lock(_mutex);
+    if (!std::exchange(_small_registration_tried, true)) {
+        _small.registered = _runtime.register_host(_small.base, _small.bytes).ok();
+    }
+    return _small.registered;
 }
 
 Location Link::small_location(const Ticket ticket) const noexcept {
@@ -808,6 +820,17 @@ std::shared_ptr<IncomingMessage> Link::start_receive(const std::byte* const mess
     return get;
 }
 
+/// The driver copies these few bytes from or to ordinary memory while it is called. The first block of pinned memory
+/// would cost the first message 1.3 ms.
+void Link::copy_at_once(const int device, void* const destination, const void* const source, const std::size_t bytes) {
+    _copies
+        .give(device, 0, bytes,
+              [=](gpu::Runtime& runtime, const gpu::StreamHandle stream) {
+                  return runtime.copy(destination, source, bytes, stream);
+              })
+        .wait();
+}
+
 bool Link::has_probe_buffer(const int device) {
     ProbeBuffer& probe_buffer = area(_own).probe_buffer;
     if (probe_buffer.there.load(std::memory_order_relaxed) != 0) {
@@ -826,10 +849,7 @@ bool Link::has_probe_buffer(const int device) {
     const void* const pointer = _probe_buffer;
     gpu::PointerInfo info;
     _runtime.classify({&pointer, 1}, &info);
-    gpu::PointerInfo host;
-    _copies
-        .start(device, 0, {_probe_buffer, nullptr}, {probe_buffer.content.data(), &host}, sizeof probe_buffer.content)
-        .wait();
+    copy_at_once(device, _probe_buffer, probe_buffer.content.data(), sizeof probe_buffer.content);
     if (!_exports.describe(_probe_buffer, info, probe_buffer.location).ok()) {
         return false;
     }
@@ -858,9 +878,8 @@ bool Link::can_read(const int peer, const int device) {
             }
             reason = status.message();
         } else {
-            gpu::PointerInfo host;
             try {
-                _copies.start(device, 0, {read.data(), &host}, {use.data(), nullptr}, sizeof read).wait();
+                copy_at_once(device, read.data(), use.data(), sizeof read);
                 if (read != probe_buffer.content) {
                     reason = "what was read is not what was written";
                 }

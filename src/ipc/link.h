@@ -382,8 +382,12 @@ class Link final : public Transport {
     [[nodiscard]] bool send_through_ring(RendezvousSend& send);
     /// Advances the sends that calls have left. True when some of them are not over.
     bool pump_left() noexcept;
+    void copy_at_once(int device, void* destination, const void* source, std::size_t bytes);
     [[nodiscard]] bool has_probe_buffer(int device);
     [[nodiscard]] bool small_space();
+    /// Whether the GPU copies to the places of small messages. Registers them when first asked, which takes 1 to 6 ms
+    /// that a first message to be read in place need not wait for. Call after small_space().
+    [[nodiscard]] bool gpu_reaches_small_space();
     [[nodiscard]] std::byte* small_place(const Ticket ticket) const noexcept {
         return _small.base + ticket.slot * _tuning.small_bytes;
     }
@@ -405,6 +409,7 @@ class Link final : public Transport {
     /// send: the sender may have gone on, or wait for a message of the receiver.
     void watch_copy(RendezvousSend& send);
     void forget(SharedMapping& mapping) noexcept;
+    void map_shared(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
     void map_registered(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
     [[nodiscard]] int any_device() const noexcept;
     [[nodiscard]] bool is_alive(int peer) const { return _segment.alive(peer); }
@@ -439,6 +444,7 @@ class Link final : public Transport {
     std::vector<Peer> _peers;
     std::vector<Ring> _rings;
     SharedMapping _small;
+    bool _small_registration_tried = false;
     void* _probe_buffer = nullptr;
     bool _probe_buffer_tried = false;
     std::vector<std::string> _noted;

@@ -346,7 +346,7 @@ bool RendezvousSend::copy_to_small_place() {
     }
     _copy_location = _link.small_location(_ticket);
     _copy_info = {};
-    start_parts(_link.small_place(_ticket), _link._small.registered ? nullptr : &_copy_info);
+    start_parts(_link.small_place(_ticket), _link.gpu_reaches_small_space() ? nullptr : &_copy_info);
     _copying = Copying::to_host;
     return true;
 }
