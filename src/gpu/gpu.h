@@ -379,9 +379,9 @@ class Runtime {
     virtual void close_idle_exports() noexcept {}
 
     // ---- kernels ----------------------------------------------------------------------------------------------------
-    /// Compiles the text of a kernel (CUDA/HIP C++, extern "C" kernels) with the vendor's run-time compiler for
-    /// `device` and loads it. `log` receives the compiler's messages. Fails with kUnsupported when there is no such
-    /// compiler, and with kBusy where loading waits for the device's work and the device has some.
+    /// Loads the kernels of a text (CUDA/HIP C++, extern "C" kernels) for `device`: code that was compiled with Awaken,
+    /// else what the vendor's run-time compiler makes. `log` receives its messages. Fails with kUnsupported when there
+    /// is neither, and with kBusy where loading waits for the device's work and the device has some.
     virtual Status load_kernels(int device, const char* name, const char* source, ModuleHandle& module,
                                 std::string& log) = 0;
     virtual Status unload_kernels(ModuleHandle module) noexcept = 0;
