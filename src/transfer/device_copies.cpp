@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "base/step_probe.h"
 #include "gpu/kernels/texts.h"
 #include "gpu/wait.h"
@@ -66,7 +67,10 @@ constexpr std::size_t kSmallestBlockBytes = std::size_t{64} << 10;
 constexpr std::size_t kSliceBytes = std::size_t{256} << 10;
 /// Threads in a block of the copying kernel. Each thread has four vectors of 16 bytes under way.
 constexpr unsigned kKernelThreads = 256;
-constexpr std::size_t kKernelBytesPerBlock = std::size_t{kKernelThreads} * 4 * 16;
+constexpr std::size_t kVectorBytes = 16;
+constexpr std::size_t kKernelBytesPerBlock = kKernelThreads * 4 * kVectorBytes;
+/// Threads that a GPU starts together: blocks of fewer are no cheaper.
+constexpr std::size_t kWarpThreads = 32;
 /// How long after a refusal for a busy GPU the kernels are asked for again: each question costs 20 us.
 constexpr std::chrono::milliseconds kBetweenLoads{20};
 
@@ -475,10 +479,14 @@ class DeviceCopies::State::CopyStream {
             longest = std::max(longest, copy.bytes);
         }
         auto blocks_each = static_cast<unsigned>((longest + kKernelBytesPerBlock - 1) / kKernelBytesPerBlock);
+        // A thread without a vector to copy would be started for nothing.
+        const std::size_t vectors = (longest + kVectorBytes - 1) / kVectorBytes;
+        const auto threads =
+            static_cast<unsigned>(std::min<std::size_t>(round_up(vectors, kWarpThreads), kKernelThreads));
         gpu::Dim3 grid;
         grid.x = static_cast<unsigned>(_held.size()) * blocks_each;
         std::array<void*, 2> arguments{static_cast<void*>(&batch), static_cast<void*>(&blocks_each)};
-        if (!_runtime.launch(_kernels.batch, grid, {kKernelThreads, 1, 1}, 0, _stream, arguments.data()).ok()) {
+        if (!_runtime.launch(_kernels.batch, grid, {threads, 1, 1}, 0, _stream, arguments.data()).ok()) {
             _batch_refused = true;
         }
         return !_batch_refused;

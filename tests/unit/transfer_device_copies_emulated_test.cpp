@@ -1,6 +1,7 @@
 // DeviceCopies on the emulated driver: streams that run by themselves, kernels, memory of another process, faults.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -50,6 +51,7 @@ class CountingGpu final : public test::ForwardingGpu {
     gpu::Status launch(gpu::KernelHandle kernel, gpu::Dim3 grid, gpu::Dim3 block, unsigned shared_bytes,
                        gpu::StreamHandle stream, void** arguments) noexcept override {
         ++launches;
+        threads += grid.x * block.x;
         if (refuse_launches) {
             return {1, "launch", "refused by the test"};
         }
@@ -57,6 +59,7 @@ class CountingGpu final : public test::ForwardingGpu {
     }
     std::atomic<int> copies{0};
     std::atomic<int> launches{0};
+    std::atomic<unsigned> threads{0};  ///< of all launches
     bool refuse_launches = false;
 };
 
@@ -182,6 +185,37 @@ TEST_F(EmulatedCopies, OneKernelDoesManySmallCopiesThatStartTogether) {
     gpu.refuse_launches = true;
     check(copies, kCopies, 1);
     check(copies, kCopies, 0);
+}
+
+TEST_F(EmulatedCopies, AKernelOfShortCopiesHasFewThreads) {
+    constexpr std::size_t kCopies = 20, kRoom = 4096;
+    Buffer source(gpu, Place::mapped, kCopies * kRoom), destination(gpu, Place::device, kCopies * kRoom);
+    const Bytes content = random_bytes(random, kCopies * kRoom);
+    source.write(content);
+    DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic);
+    struct Case {
+        std::size_t bytes;
+        unsigned threads;
+    };
+    for (const Case& each : {Case{1, 32}, Case{64, 32}, Case{512, 32}, Case{513, 64}, Case{kRoom, 256}}) {
+        destination.write(Bytes(kCopies * kRoom));
+        gpu.threads = 0;
+        std::vector<DeviceCopies::Copy> started;
+        for (std::size_t i = 0; i < kCopies; ++i) {
+            started.push_back(copies.start(0, 0, destination.end(i * kRoom), source.end(i * kRoom), each.bytes,
+                                           DeviceCopies::Start::together));
+        }
+        for (DeviceCopies::Copy& copy : started) {
+            copy.wait();
+        }
+        EXPECT_EQ(gpu.threads, kCopies * each.threads) << each.bytes << " bytes";
+        const Bytes copied = destination.read();
+        for (std::size_t i = 0; i < kCopies; ++i) {
+            EXPECT_TRUE(std::equal(copied.begin() + i * kRoom, copied.begin() + i * kRoom + each.bytes,
+                                   content.begin() + i * kRoom))
+                << each.bytes << " bytes";
+        }
+    }
 }
 
 TEST_F(EmulatedCopies, NoKernelCopiesBeyondAnAllocation) {
