@@ -290,7 +290,7 @@ class DeviceCopies::State::CopyStream {
         const gpu::Status status = submit(give, position);
         // A failure here shows when somebody asks for the position.
         if (status.ok() && marked) {
-            static_cast<void>(mark());
+            static_cast<void>(mark(position));
         }
         return status;
     }
@@ -312,7 +312,7 @@ class DeviceCopies::State::CopyStream {
         }
         if (_failure.ok()) {
             if (_markers.empty() || _markers.back().covers < position) {
-                if (!mark()) {
+                if (!mark(position)) {
                     return after_failure(why);
                 }
             }
@@ -520,10 +520,11 @@ class DeviceCopies::State::CopyStream {
         return status;
     }
 
-    /// Puts a marker after all operations so far. False when that failed.
-    [[nodiscard]] bool mark() noexcept {
+    /// Puts a marker after all operations that the stream has. Gives it the held copies first if this position is one
+    /// of them: a question about an older copy leaves them held. False when that failed.
+    [[nodiscard]] bool mark(const std::uint64_t position) noexcept {
         AWAKEN_STEP("copies: mark");
-        if (!give_held().ok()) {
+        if (position > _given - _held.size() && !give_held().ok()) {
             return false;
         }
         if (_spare_events.empty()) {
@@ -548,7 +549,7 @@ class DeviceCopies::State::CopyStream {
             return false;
         }
         _spare_events.pop_back();
-        _markers.push_back({event, _given});
+        _markers.push_back({event, _given - _held.size()});
         return true;
     }
 

@@ -218,6 +218,27 @@ TEST_F(EmulatedCopies, AKernelOfShortCopiesHasFewThreads) {
     }
 }
 
+TEST_F(EmulatedCopies, AQuestionAboutAnOlderCopyLeavesHeldOnesHeld) {
+    constexpr std::size_t kCopies = 5, kSize = 100;
+    Buffer source(gpu, Place::mapped, kCopies * kSize), destination(gpu, Place::device, kCopies * kSize);
+    const Bytes content = random_bytes(random, kCopies * kSize);
+    source.write(content);
+    DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic);
+    DeviceCopies::Copy older = copies.start(0, 0, destination.end(), source.end(), kSize);
+    gpu.copies = 0;
+    std::vector<DeviceCopies::Copy> held;
+    for (std::size_t i = 1; i < kCopies; ++i) {
+        held.push_back(copies.start(0, 0, destination.end(i * kSize), source.end(i * kSize), kSize,
+                                    DeviceCopies::Start::together));
+    }
+    older.wait();
+    EXPECT_EQ(gpu.copies, 0);
+    for (DeviceCopies::Copy& copy : held) {
+        copy.wait();
+    }
+    EXPECT_TRUE(same(destination.read(), content.data()));
+}
+
 TEST_F(EmulatedCopies, NoKernelCopiesBeyondAnAllocation) {
     constexpr std::size_t kSize = 4096;
     Buffer source(gpu, Place::mapped, 2 * kSize), destination(gpu, Place::device, kSize);
