@@ -14,6 +14,8 @@ namespace {
 
 /// Time between two looks at the memory that is kept for reuse.
 constexpr std::chrono::milliseconds kHousekeeping{100};
+/// Time between two rounds in which all jobs are finished.
+constexpr std::chrono::microseconds kAtTheEnd{30};
 
 }  // namespace
 
@@ -25,11 +27,12 @@ void Background::take(std::shared_ptr<Job> job) {
         }
         const auto known =
             std::find_if(_jobs.begin(), _jobs.end(), [&job](const Entry& entry) { return entry.job == job; });
-        if (known != _jobs.end()) {
+        if (known == _jobs.end()) {
+            _jobs.push_back({std::move(job), false});
+        } else {
             known->again = true;
-            return;
+            known->due = {};
         }
-        _jobs.push_back({std::move(job), false});
         start();
     }
     _wake.notify_one();
@@ -57,7 +60,13 @@ void Background::reclaim_idle() {
 }
 
 void Background::run() {
-    std::vector<std::shared_ptr<Job>> jobs;
+    struct Turn {
+        std::size_t entry;  ///< only this thread removes entries
+        std::shared_ptr<Job> job;
+        bool over = false;
+        std::chrono::microseconds pause{};
+    };
+    std::vector<Turn> turns;
     std::unique_lock lock(_mutex);
     for (;;) {
         if (_jobs.empty()) {
@@ -78,31 +87,37 @@ void Background::run() {
             }
             continue;
         }
-        for (Entry& entry : _jobs) {
-            entry.again = false;
-            jobs.push_back(entry.job);
+        const Clock::time_point now = Clock::now();
+        for (std::size_t i = 0; i < _jobs.size(); ++i) {
+            if (_jobs[i].due <= now || _stopping) {
+                _jobs[i].again = false;
+                turns.push_back({i, _jobs[i].job});
+            }
         }
         lock.unlock();
-        for (std::shared_ptr<Job>& job : jobs) {
-            if (!job->pump()) {
-                job.reset();
-            }
+        for (Turn& turn : turns) {
+            turn.over = turn.job->pump();
+            turn.pause = turn.job->pause();
         }
         lock.lock();
-        for (const std::shared_ptr<Job>& done : jobs) {
-            if (done != nullptr) {
-                _jobs.erase(std::remove_if(_jobs.begin(), _jobs.end(),
-                                           [&done](const Entry& entry) { return entry.job == done && !entry.again; }),
-                            _jobs.end());
+        const Clock::time_point end = Clock::now();
+        for (const Turn& turn : turns) {
+            Entry& entry = _jobs[turn.entry];
+            if (entry.again) {
+                continue;
+            }
+            entry.due = end + turn.pause;
+            if (turn.over) {
+                entry.job.reset();
             }
         }
-        jobs.clear();
-        if (!_jobs.empty()) {
-            std::chrono::microseconds pause = _jobs.front().job->pause();
-            for (const Entry& entry : _jobs) {
-                pause = std::min(pause, entry.job->pause());
-            }
-            _wake.wait_for(lock, pause);
+        std::erase_if(_jobs, [](const Entry& entry) { return entry.job == nullptr; });
+        turns.clear();
+        const auto next =
+            std::min_element(_jobs.begin(), _jobs.end(), [](const Entry& a, const Entry& b) { return a.due < b.due; });
+        if (next != _jobs.end()) {
+            // stop() may have come while the jobs were asked, and its call of notify_all() is not heard any more.
+            _wake.wait_until(lock, _stopping ? end + kAtTheEnd : next->due);
         }
     }
 }

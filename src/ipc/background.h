@@ -27,7 +27,7 @@ class Job {
     /// Does what can be done now. True when nothing remains for the background.
     virtual bool pump() noexcept = 0;
     /// Time until the job is asked again. The default is short beside the milliseconds of a transfer that outlasts a
-    /// call, and long beside the microseconds of a look.
+    /// call, and long beside the microseconds of a look. A job that only waits for another process gives a longer one.
     [[nodiscard]] virtual std::chrono::microseconds pause() const noexcept { return std::chrono::microseconds{30}; }
 };
 
@@ -40,7 +40,7 @@ class Background {
     Background(const Background&) = delete;
     Background& operator=(const Background&) = delete;
 
-    /// Takes care of the job until it is done. Asks a job that is here already at least once more.
+    /// Takes care of the job until it is done. Asks a job that is here already at least once more, and soon.
     void take(std::shared_ptr<Job> job);
     /// There is idle memory to reclaim later.
     void reclaim_idle();
@@ -48,6 +48,7 @@ class Background {
     void stop() noexcept;
 
   private:
+    using Clock = std::chrono::steady_clock;
     void run();
     void start();  ///< the caller holds the lock
 
@@ -56,7 +57,8 @@ class Background {
     std::condition_variable _wake;
     struct Entry {
         std::shared_ptr<Job> job;
-        bool again;  ///< handed over again since it was last asked, so the answer may be out of date
+        bool again;               ///< handed over again since it was last asked, so the answer may be out of date
+        Clock::time_point due{};  ///< when it is asked next
     };
     std::vector<Entry> _jobs;
     std::thread _thread;

@@ -80,8 +80,9 @@ class RendezvousSend final : public OutgoingMessage,
     void became_ready(const gpu::Status& status) noexcept override;
     void withdraw() noexcept override;
     /// Whether the send must be advanced now and then even when no call waits for it.
-    [[nodiscard]] bool wants_background() noexcept;
+    [[nodiscard]] bool wants_background() const noexcept;
     bool pump() noexcept override;
+    [[nodiscard]] std::chrono::microseconds pause() const noexcept override;
     /// The receiver may be unable to map a copy in device memory for which the sender no longer waits. It then gets the
     /// copy through a ring.
     void serve_refused_copy() noexcept;
@@ -121,7 +122,7 @@ class RendezvousSend final : public OutgoingMessage,
     void give_back() noexcept;
 
     Link& _link;
-    std::mutex _mutex;
+    mutable std::mutex _mutex;
     Ticket _ticket;
     int _peer = -1;
     std::byte* _buffer = nullptr;  ///< the lowest byte of typed memory

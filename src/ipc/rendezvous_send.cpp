@@ -114,9 +114,15 @@ bool RendezvousSend::is_over() const noexcept {
     return state == OfferState::done || state == OfferState::overwritten;
 }
 
-bool RendezvousSend::wants_background() noexcept {
+bool RendezvousSend::wants_background() const noexcept {
     const std::scoped_lock lock(_mutex);
-    return _serving || (!_free.load(std::memory_order_relaxed) && (_is_copy || _ring != nullptr));
+    return _serving || (!_free.load(std::memory_order_relaxed) && (_ring != nullptr || !_parts.empty()));
+}
+
+std::chrono::microseconds RendezvousSend::pause() const noexcept {
+    // Where the receiver alone has work to do, it may still refuse what it cannot read.
+    constexpr std::chrono::microseconds kBetweenRefusals{500};
+    return wants_background() ? Job::pause() : kBetweenRefusals;
 }
 
 bool RendezvousSend::pump() noexcept {

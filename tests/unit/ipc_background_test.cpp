@@ -29,7 +29,8 @@ constexpr auto kLimit = 60s;
 /// Counts how often it was asked, and goes on for as long as it is told to.
 class CountingJob final : public Job {
   public:
-    explicit CountingJob(std::function<bool(int)> is_over) : _is_over(std::move(is_over)) {}
+    explicit CountingJob(std::function<bool(int)> is_over, const std::chrono::microseconds pause = 30us)
+        : _is_over(std::move(is_over)), _pause(pause) {}
 
     bool pump() noexcept override {
         const std::scoped_lock lock(_mutex);
@@ -39,6 +40,7 @@ class CountingJob final : public Job {
         _change.notify_all();
         return _over;
     }
+    [[nodiscard]] std::chrono::microseconds pause() const noexcept override { return _pause; }
     [[nodiscard]] bool wait_until_pumped(const int times) {
         std::unique_lock lock(_mutex);
         return _change.wait_for(lock, kLimit, [&] { return _pumps >= times; });
@@ -60,6 +62,7 @@ class CountingJob final : public Job {
     mutable std::mutex _mutex;
     std::condition_variable _change;
     const std::function<bool(int)> _is_over;
+    const std::chrono::microseconds _pause;
     int _pumps = 0;
     bool _over = false;
     std::thread::id _thread;
@@ -172,6 +175,24 @@ TEST(BackgroundTest, AJobThatWaitsDoesNotHoldOthersUp) {
     }
     may_end = true;
     EXPECT_TRUE(waiting->wait_until_over());
+}
+
+TEST(BackgroundTest, AJobWithALongPauseIsNotAskedAlongWithOthers) {
+    Background background;
+    const auto waiting = std::make_shared<CountingJob>([](const int pump) { return pump >= 3; }, 1h);
+    background.take(waiting);
+    ASSERT_TRUE(waiting->wait_until_pumped(1));
+    for (int i = 0; i < 5; ++i) {
+        const auto job = job_of(20);
+        background.take(job);
+        ASSERT_TRUE(job->wait_until_over());
+    }
+    EXPECT_EQ(waiting->pumps(), 1);
+    // Handed over again it is asked at once, and so is it at the end.
+    background.take(waiting);
+    ASSERT_TRUE(waiting->wait_until_pumped(2));
+    background.stop();
+    EXPECT_EQ(waiting->pumps(), 3);
 }
 
 TEST(BackgroundTest, AJobThatIsHereAlreadyIsNotTakenTwice) {
