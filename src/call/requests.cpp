@@ -1,8 +1,10 @@
 #include "call/requests.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <iterator>
+#include <span>
 
 #include "base/step_probe.h"
 #include "call/layer.h"
@@ -287,7 +289,7 @@ void Requests::add_progress_op(const std::shared_ptr<Operation>& operation, std:
 }
 
 void Requests::leave_list(const Operation& operation) {
-    for (UnderWay::iterator* const next : {&_next_look, &_next_question}) {
+    for (UnderWay::iterator* const next : {&_next_look, &_next_question, &_next_arrived}) {
         if (*next == operation._place) {
             ++*next;
         }
@@ -322,8 +324,8 @@ std::vector<std::shared_ptr<Operation>> Requests::progress_ops(const bool awaite
     return all;
 }
 
-UnderWay::iterator Requests::in_turn(UnderWay::iterator& next) {
-    const UnderWay::iterator at = next == _awaited.end() ? _awaited.begin() : next;
+UnderWay::iterator Requests::in_turn(UnderWay& list, UnderWay::iterator& next) {
+    const UnderWay::iterator at = next == list.end() ? list.begin() : next;
     next = std::next(at);
     return at;
 }
@@ -337,33 +339,41 @@ void Requests::advance_progress_ops() {
     // When the layer asks about one operation, the MPI advances all. With very many operations, to ask about each would
     // take longer than the caller's own wait.
     constexpr std::size_t kLooks = 64;
-    std::vector<std::shared_ptr<Operation>> some;
+    std::array<std::shared_ptr<Operation>, 2 * kLooks + 1> some;
+    std::size_t count = 0;
     const Operation* asked = nullptr;
     {
         const std::scoped_lock lock(_progress_mutex);
-        const std::size_t all = _arrived.size() + _awaited.size(), looks = std::min(kLooks, _awaited.size());
+        const auto take = [&](UnderWay& list, UnderWay::iterator& next) {
+            const std::shared_ptr<Operation>& operation = *in_turn(list, next);
+            if (!operation->attended.load(std::memory_order_relaxed)) {
+                some[count++] = operation;
+            }
+            return operation.get();
+        };
+        const std::size_t all = _arrived.size() + _awaited.size();
         if (all == 0) {
             return;
         }
-        some.reserve(_arrived.size() + looks + 1);
-        some.assign(_arrived.begin(), _arrived.end());
-        for (std::size_t look = 0; look < looks; ++look) {
-            some.push_back(*in_turn(_next_look));
+        for (std::size_t looks = std::min(kLooks, _arrived.size()); looks != 0; --looks) {
+            take(_arrived, _next_arrived);
         }
-        if (const std::size_t turn = _turn++ % all; turn < _arrived.size()) {
-            asked = some[turn].get();
-        } else {
-            some.push_back(*in_turn(_next_question));
-            asked = some.back().get();
+        asked = some.front().get();
+        for (std::size_t looks = std::min(kLooks, _awaited.size()); looks != 0; --looks) {
+            take(_awaited, _next_look);
+        }
+        if (_turn++ % all >= _arrived.size()) {
+            asked = take(_awaited, _next_question);
         }
     }
-    for (const std::shared_ptr<Operation>& operation : some) {
+    const std::span<const std::shared_ptr<Operation>> taken(some.data(), count);
+    for (const std::shared_ptr<Operation>& operation : taken) {
         static_cast<void>(
             operation->advance(false, operation.get() == asked ? Operation::Ask::mpi : Operation::Ask::memory));
     }
     // The caller waits for something else, perhaps in the MPI, and these operations must go on without it. This comes
     // after all looks, so that copies of messages that have arrived at the same time start together.
-    for (const std::shared_ptr<Operation>& operation : some) {
+    for (const std::shared_ptr<Operation>& operation : taken) {
         operation->leave_if_arrived();
     }
 }

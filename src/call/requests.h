@@ -96,6 +96,8 @@ class Operation {
     /// A call is completing the operation. The MPI may give the handle to a new operation before that call updates the
     /// table, so from now on find() does not return this operation.
     std::atomic<bool> completing{false};
+    /// A call that waits for the operation, or tests it, advances it. Other calls leave it alone.
+    std::atomic<bool> attended{false};
     bool unprepared = false;  ///< persistent: started natively, and counted as unprepared for an RTS
 
     /// What is under way. Without a progress operation the states are `native` and, for a persistent one, `inactive`.
@@ -228,9 +230,10 @@ class Requests {
     /// Stops tracking, unless a newer operation has taken the same handle meanwhile.
     void forget(const Operation& operation);
 
-    /// Advances the progress operations. A thread that waits for one operation keeps the others going, since their
-    /// peers may be waiting for them. The function advances all whose native operation is complete, and the next few of
-    /// the others. So a call does not take longer when the program has more under way. Cheap when there is none.
+    /// Advances the progress operations that no call attends to. A thread that waits for one operation keeps the others
+    /// going, since their peers may be waiting for them. The function advances the next few whose native operation is
+    /// complete, and the next few of the others. So a call does not take longer when the program has more under way.
+    /// Cheap when there is none.
     void advance_progress_ops();
     /// The thread is about to wait for something else. The progress operations go on without it.
     void leave_progress_ops();
@@ -277,8 +280,8 @@ class Requests {
     bool _has_world = false;
     /// Returns the progress operations, so that the caller can look at them without the lock.
     [[nodiscard]] std::vector<std::shared_ptr<Operation>> progress_ops(bool awaited_too);
-    /// Returns the next awaited operation; the order is circular.
-    [[nodiscard]] UnderWay::iterator in_turn(UnderWay::iterator& next);
+    /// Returns the next operation of the list; the order is circular.
+    [[nodiscard]] static UnderWay::iterator in_turn(UnderWay& list, UnderWay::iterator& next);
     void leave_list(const Operation& operation);
 
     std::atomic<int> _waiting{0};  ///< calls that may wait in the MPI; counted with several threads
@@ -287,7 +290,7 @@ class Requests {
     std::atomic<std::size_t> _progress_count{0};
     UnderWay _awaited;  ///< their native operations are not complete yet
     UnderWay _arrived;
-    UnderWay::iterator _next_look = _awaited.end(), _next_question = _awaited.end();
+    UnderWay::iterator _next_look = _awaited.end(), _next_question = _awaited.end(), _next_arrived = _arrived.end();
     std::size_t _turn = 0;
     /// Holds the orphaned operations out of reach of other threads while one thread looks through them.
     class Taken {

@@ -111,6 +111,7 @@ class NativeRequests {
     void conclude() {
         AWAKEN_STEP("Waitall: conclude");
         constexpr unsigned kOthers = 16;
+        const Attention attention(_operations);
         WaitLoop waiting(kOthers);
         while (_exchanging && !advance()) {
             waiting.turn();
@@ -170,6 +171,27 @@ class NativeRequests {
     }
 
   private:
+    /// While this call advances its operations, others do not.
+    class Attention {
+      public:
+        explicit Attention(const std::vector<std::shared_ptr<Operation>>& operations) : _operations(operations) {
+            set(true);
+        }
+        Attention(const Attention&) = delete;
+        Attention& operator=(const Attention&) = delete;
+        ~Attention() { set(false); }
+
+      private:
+        void set(const bool attended) const noexcept {
+            for (const std::shared_ptr<Operation>& operation : _operations) {
+                if (operation != nullptr) {
+                    operation->attended.store(attended, std::memory_order_relaxed);
+                }
+            }
+        }
+        const std::vector<std::shared_ptr<Operation>>& _operations;
+    };
+
     /// An error becomes the outcome of this operation: the MPI has completed those after it as well.
     static void deliver(Operation& operation, Call& call, MPI_Status& status, int& error) {
         try {

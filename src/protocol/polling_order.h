@@ -2,9 +2,12 @@
 //
 // Operations that were posted first mostly arrive first. So each round asks the MPI about one operation after the other
 // until one has not arrived, and about one more, a different one each time. For the next few operations it looks at
-// memory only. It leaves the rest to later rounds, since each look delays the operations that have arrived. Each round
-// looks at the operations that have arrived until they are over, and never again after that. So all rounds together
-// take a time proportional to the sum of operations and rounds, not to their product.
+// memory only. It leaves the rest to later rounds, since each look delays the operations that have arrived.
+//
+// What has arrived is mostly over in the same order, too: a GPU does the copies of a stream one after the other. So
+// each round looks at the oldest until it has seen a number of them that go on, and at as many others, where the last
+// round ended. It never looks again at what is over. So a round takes a time that grows with what has changed, and not
+// with the number of operations.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +25,15 @@ class PollingOrder {
     };
 
     explicit PollingOrder(const std::size_t most) {
-        _awaited.reserve(most + 1);
-        _awaited.push_back({0, kRing, kRing});
+        _places.reserve(kRings + most);
+        _places.push_back({0, kAwaited, kAwaited});
+        _places.push_back({0, kArrived, kArrived});
     }
 
     /// Call in the order in which the operations were posted.
     void add(const std::size_t operation, const bool arrived) {
-        if (arrived) {
-            _arrived.push_back(operation);
-            return;
-        }
-        const std::size_t last = _awaited[kRing].previous, place = _awaited.size();
-        _awaited.push_back({operation, kRing, last});
-        _awaited[last].next = _awaited[kRing].previous = place;
+        _places.push_back({operation, 0, 0});
+        append(arrived ? kArrived : kAwaited, _places.size() - 1);
     }
 
     /// One round. `look(operation, asks)` looks at one operation and returns what it found. `asks`: it asks the MPI,
@@ -42,62 +41,71 @@ class PollingOrder {
     template <class Look>
     [[nodiscard]] bool round(const Look look) {
         // The MPI makes progress when it is asked about any of them.
-        const bool none_awaited = _awaited[kRing].next == kRing;
-        std::size_t kept = 0;
-        for (std::size_t at = 0; at < _arrived.size(); ++at) {
-            const std::size_t operation = _arrived[at];
-            if (look(operation, none_awaited && at == 0) != Found::over) {
-                _arrived[kept++] = operation;
-            }
+        const bool none_awaited = first(kAwaited) == kAwaited;
+        const std::size_t reached = visit(kArrived, first(kArrived), kArrivedLooks, none_awaited, look);
+        if (reached != kArrived) {
+            _also[kArrived] =
+                visit(kArrived, _also[kArrived] == kArrived ? reached : _also[kArrived], kArrivedLooks, false, look);
         }
-        _arrived.resize(kept);
-        bool asks = true;
-        std::size_t at = _awaited[kRing].next;
-        for (std::size_t looks = 0; at != kRing && looks < kLooks;) {
-            const std::size_t place = at;
-            at = _awaited[at].next;
-            if (!take(place, look(_awaited[place].operation, asks))) {
-                ++looks;
-                asks = false;
-            }
-        }
-        const std::size_t first = _awaited[kRing].next;  // the MPI was asked about this one
-        const std::size_t also = _also == kRing || _also == first ? _awaited[first].next : _also;
-        if (also != kRing) {
-            _also = _awaited[also].next;
-            take(also, look(_awaited[also].operation, true));
-        }
-        return _arrived.empty() && _awaited[kRing].next == kRing;
+        visit(kAwaited, first(kAwaited), kAwaitedLooks, true, look);
+        const std::size_t asked = first(kAwaited);
+        const std::size_t also = _also[kAwaited];
+        _also[kAwaited] =
+            visit(kAwaited, also == kAwaited || also == asked ? _places[asked].next : also, 1, true, look);
+        return first(kArrived) == kArrived && first(kAwaited) == kAwaited;
     }
 
   private:
-    static constexpr std::size_t kLooks = 8;
-    /// Beginning and end of the ring of awaited operations. Each is taken out in constant time.
-    static constexpr std::size_t kRing = 0;
-    struct Awaited {
+    static constexpr std::size_t kAwaitedLooks = 8;
+    /// As many copies as a GPU is given at a time.
+    static constexpr std::size_t kArrivedLooks = 64;
+    /// Beginning and end of the two rings of operations. Each operation is taken out in constant time.
+    static constexpr std::size_t kAwaited = 0, kArrived = 1, kRings = 2;
+    struct Place {
         std::size_t operation, next, previous;
     };
 
-    /// True when the operation is no longer awaited.
-    bool take(const std::size_t place, const Found found) {
-        if (found == Found::awaited) {
-            return false;
-        }
-        const Awaited& gone = _awaited[place];
-        if (found == Found::arrived) {
-            _arrived.push_back(gone.operation);
-        }
-        _awaited[gone.previous].next = gone.next;
-        _awaited[gone.next].previous = gone.previous;
-        if (_also == place) {
-            _also = gone.next;
-        }
-        return true;
+    [[nodiscard]] std::size_t first(const std::size_t ring) const { return _places[ring].next; }
+
+    void append(const std::size_t ring, const std::size_t place) {
+        const std::size_t last = _places[ring].previous;
+        _places[place].next = ring;
+        _places[place].previous = last;
+        _places[last].next = _places[ring].previous = place;
     }
 
-    std::vector<std::size_t> _arrived;
-    std::vector<Awaited> _awaited;
-    std::size_t _also = kRing;  ///< asked about next, beside the first ones
+    /// Looks at the operations of a ring from `at` on, until `most` looks have found nothing new. `asks`: asks the MPI
+    /// until the first of these. Returns the operation after the last one.
+    template <class Look>
+    std::size_t visit(const std::size_t ring, std::size_t at, const std::size_t most, bool asks, const Look& look) {
+        for (std::size_t in_vain = 0; at != ring && in_vain < most;) {
+            const std::size_t place = at;
+            at = _places[at].next;
+            const Found found = look(_places[place].operation, asks);
+            if (found == Found::over || (ring == kAwaited && found == Found::arrived)) {
+                take(ring, place, found);
+            } else {
+                ++in_vain;
+                asks = false;
+            }
+        }
+        return at;
+    }
+
+    void take(const std::size_t ring, const std::size_t place, const Found found) {
+        const Place& gone = _places[place];
+        _places[gone.previous].next = gone.next;
+        _places[gone.next].previous = gone.previous;
+        if (_also[ring] == place) {
+            _also[ring] = gone.next;
+        }
+        if (found == Found::arrived) {
+            append(kArrived, place);
+        }
+    }
+
+    std::vector<Place> _places;
+    std::size_t _also[kRings] = {kAwaited, kArrived};  ///< looked at next, beside the first ones of the ring
 };
 
 }  // namespace awaken::protocol

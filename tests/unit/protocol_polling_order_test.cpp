@@ -95,6 +95,37 @@ TEST(PollingOrder, ReturnToWhatGoesOnUntilItIsOver) {
     EXPECT_LE(arrivals.looks, arrivals.rounds * kLooksOfARound + 4 * kOperations);
 }
 
+TEST(PollingOrder, GrowWithWhatChangesAmongThoseThatHaveArrived) {
+    constexpr std::size_t kMany = 20'000, kArrivedLooks = 64, kRounds = 1'000;
+    constexpr std::size_t kLooksOfBothRings = 2 * kArrivedLooks + kLooksOfARound;
+    PollingOrder all(kMany);
+    for (std::size_t at = 0; at < kMany; ++at) {
+        all.add(at, true);
+    }
+    std::size_t looks = 0, over = 0, first_over = kMany;
+    const auto look = [&](const std::size_t at, bool) {
+        ++looks;
+        over += at >= first_over ? 1 : 0;
+        return at >= first_over ? Found::over : Found::arrived;
+    };
+    for (std::size_t round = 0; round < kRounds; ++round) {
+        EXPECT_FALSE(all.round(look));
+    }
+    EXPECT_LE(looks, kRounds * kLooksOfBothRings);
+    // The younger half is found although the older ones go on.
+    first_over = kMany / 2;
+    looks = 0;
+    std::size_t rounds = 0;
+    for (; over < kMany / 2; ++rounds) {
+        ASSERT_LE(rounds, kMany / kArrivedLooks);
+        EXPECT_FALSE(all.round(look));
+    }
+    EXPECT_LE(looks, rounds * kLooksOfBothRings + over);
+    first_over = 0;
+    EXPECT_TRUE(all.round(look));
+    EXPECT_EQ(over, kMany);
+}
+
 TEST(PollingOrder, AskTheMpiAboutEachThatDoesNotArriveInTurn) {
     constexpr std::size_t kFew = 5;
     std::vector<unsigned> asked(kFew);
