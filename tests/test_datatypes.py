@@ -69,6 +69,25 @@ def test_a_burst_of_sends_is_asked_about_together(
     assert result.output.count("ok a burst") == 1, result.explain()
 
 
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+def test_late_messages_cost_the_same_however_many_there_are(
+    mpi: str,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        2,
+        [rank_program(mpi, "message_costs"), "--late"],
+        emulate=emulate,
+        timeout=harness.HANG_S,
+    )
+    result.check()
+    assert result.output.count("late messages\n") == 2, result.explain()
+
+
 def test_the_script_for_real_gpus(awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
     """Small, and on emulated GPUs: that it runs, checks its data and prints its ratios."""
     mpi = mpi_named("mpich")

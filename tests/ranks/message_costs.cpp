@@ -3,7 +3,8 @@
 // Run under `awaken exec --emulate`; prints `ok NAME` or `FAIL NAME: why` for each case. Each rank checks its own half:
 // however many blocks a type has, a send or a receive is a few operations; and however many messages are received at
 // the same time, they are waited for together (with `--windows`); and however many are sent in a row, few questions are
-// asked about what the program did before (with `--bursts`, and nothing else).
+// asked about what the program did before (with `--bursts`, and nothing else); and however many are sent before their
+// receives are there, each costs the same (with `--late`, and nothing else).
 #include <dlfcn.h>
 #include <mpi.h>
 #include <sched.h>
@@ -232,6 +233,47 @@ void burst(Gpu& gpu) {
     std::printf("ok a burst\n");
 }
 
+/// Each rank sends many small messages before the other one receives, and receives them in the reverse order. Each is
+/// copied by its receiver, and by its sender where no slot is free or the receiver does not come. One event tells that
+/// a copy is over; ROCm's default stream is waited for with one more at each end.
+void late(Gpu& gpu) {
+    constexpr int kBytes = 64, kRounds = 3;
+    const int other = 1 - rank;
+    for (const int messages : {200, 2000}) {
+        const std::string name = std::to_string(messages) + " late messages";
+        const std::size_t all = static_cast<std::size_t>(messages) * kBytes;
+        const Field source(gpu, all, 1), target(gpu, all, 77);
+        Operations before, after;
+        for (int round = 0; round < kRounds; ++round) {  // in the first ones they find each other
+            std::vector<MPI_Request> requests;
+            before = operations();
+            for (int i = 0; i < messages; ++i) {
+                MPI_Isend(source.data() + i * kBytes, kBytes, MPI_BYTE, other, i, MPI_COMM_WORLD,
+                          &requests.emplace_back());
+            }
+            MPI_Barrier(MPI_COMM_WORLD);
+            for (int i = messages; i-- > 0;) {
+                MPI_Irecv(target.data() + i * kBytes, kBytes, MPI_BYTE, other, i, MPI_COMM_WORLD,
+                          &requests.emplace_back());
+            }
+            MPI_Waitall(2 * messages, requests.data(), MPI_STATUSES_IGNORE);
+            after = operations();
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+        const std::uint64_t copies = after.copies - before.copies, kernels = after.kernels - before.kernels,
+                            events = after.events - before.events;
+        const auto count = static_cast<std::uint64_t>(messages);
+        constexpr std::uint64_t kOnce = 64;
+        const std::string used = std::to_string(copies) + " copies, " + std::to_string(kernels) + " kernels, " +
+                                 std::to_string(events) + " events";
+        expect(name, copies + kernels <= 2 * count + kOnce && events <= 4 * count + kOnce, used);
+        expect(name, target.read() == source.read(), "other bytes than were sent");
+        if (rank == 0) {
+            std::printf("# %s: %s\nok %s\n", name.c_str(), used.c_str(), name.c_str());
+        }
+    }
+}
+
 void pack_and_unpack(Gpu& gpu, const Type& type) {
     const ranks::Room room(type, 1);
     const Field source(gpu, room.bytes, 1), target(gpu, room.bytes, 77);
@@ -294,13 +336,14 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     const auto gpu = Gpu::open("auto");
     gpu->use_device(rank % gpu->device_count());
-    if (argc > 1 && std::strcmp(argv[1], "--bursts") == 0) {
-        burst(*gpu);
+    const std::string only = argc > 1 ? argv[1] : "";
+    if (only == "--bursts" || only == "--late") {
+        only == "--late" ? late(*gpu) : burst(*gpu);
         MPI_Finalize();
         return failures == 0 ? 0 : 1;
     }
     run(*gpu);
-    if (argc > 1 && std::strcmp(argv[1], "--windows") == 0) {
+    if (only == "--windows") {
         window(*gpu);
     }
     MPI_Finalize();
