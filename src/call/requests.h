@@ -96,7 +96,7 @@ class Operation {
     /// A call is completing the operation. The MPI may give the handle to a new operation before that call updates the
     /// table, so from now on find() does not return this operation.
     std::atomic<bool> completing{false};
-    /// A call that waits for the operation, or tests it, advances it. Other calls leave it alone.
+    /// A call that waits for the operation until it is over advances it. Other calls leave it alone.
     std::atomic<bool> attended{false};
     bool unprepared = false;  ///< persistent: started natively, and counted as unprepared for an RTS
 
