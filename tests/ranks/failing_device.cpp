@@ -155,8 +155,9 @@ void Job::messages(const bool told) {
         MPI_Datatype type;
     };
     for (const auto& [name, n, of] : {Data{"", kElements, type}, Data{", short", 3, type}, Data{", gaps", 1, gaps}}) {
-        const auto each = [&](const char* function, const bool hears, const auto& call, const double before) {
-            exchange(std::string(function) + name, hears, call, before);
+        const auto each = [&exchange, suffix = std::string(name)](const char* function, const bool hears,
+                                                                  const auto& call, const double before) {
+            exchange(function + suffix, hears, call, before);
         };
         const auto receive = [&, n = n, of = of](MPI_Request* request) {
             return MPI_Irecv(out, n, of, previous, 0, world, request);
