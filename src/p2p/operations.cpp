@@ -43,6 +43,13 @@ bool is_settled(const void* const buffer, const gpu::PointerInfo& info) {
            owner.gpu().finish_default_stream(info.device).ok();
 }
 
+/// Whether this thread may call the driver. In a function that a stream calls it may not: to pass device memory to MPI
+/// there is a mistake of the program, of which no other rank hears.
+bool may_call_driver() {
+    gpu::DeviceInfo info;
+    return layer().gpu().device_info(0, info).ok();
+}
+
 /// True when the MPI may receive into this device memory: see choose_send_paths() for what it is given.
 bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, const std::int64_t count) {
     return located.served && !located.mixed && located.info.kind == gpu::MemoryKind::device &&
@@ -198,6 +205,9 @@ Posted SendOperation::stage(Message& message) {
     const Argument<std::int64_t> staged =
         _stage.buffer(Access::in, message.buffer, message.count, message.type, std::move(message.located));
     _stage.load(Stage::Failure::kept);
+    if (_stage.failure() && !may_call_driver()) {
+        throw Error(*_stage.failure());
+    }
     if (_stage.failure() && facts.mode != Mode::plain && message.peer.transport != nullptr) {
         _message = message.peer.transport->start_failed(message.peer.number, facts.bytes, *_stage.failure());
         if (_message != nullptr) {

@@ -136,9 +136,9 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
     gpu::IpcMemoryHandle handle;
     static_assert(sizeof(handle.bytes) == sizeof(location.handle));
     std::memcpy(handle.bytes, location.handle.data(), sizeof handle.bytes);
-    const List::iterator mapping = _mappings.insert(
-        _mappings.begin(), {owner, device, location.handle, location.allocation_id, location.address, bytes, nullptr, 1,
-                            false, once, Clock::now()});
+    const List::iterator mapping =
+        _mappings.insert(_mappings.begin(), {owner, device, location.handle, location.allocation_id, location.address,
+                                             bytes, nullptr, 1, false, once, Clock::now()});
     _bytes[owner] += bytes;
     // Opening takes up to 20 ms, which nobody else waits for.
     lock.unlock();

@@ -119,7 +119,7 @@ class Mappings {
     mutable std::mutex _mutex;
     std::condition_variable _opened;  ///< a mapping was opened, or could not be
     List _mappings;                   ///< most recently used first
-    List _doomed;    ///< to be closed
+    List _doomed;                     ///< to be closed
     /// Large allocations that were used once, by owner and identity. We keep the mapping the second time.
     struct Seen {
         int owner;
