@@ -25,6 +25,10 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsageError = 2;
 
+#ifndef MPI_SESSION_NULL
+using MPI_Session = void*;  // Open MPI 4 has no sessions
+#endif
+
 /// MPI from initialisation to the end, by MPI_Init or as a session of MPI-4.
 class MpiRuntime {
   public:
@@ -135,7 +139,7 @@ class MpiRuntime {
         }
 
         const Functions& _mpi;
-        MPI_Session _session{};  // not MPI_SESSION_NULL, which is an object that Open MPI 4 lacks
+        MPI_Session _session{};
     };
 
   public:
