@@ -104,11 +104,36 @@ def test_an_unknown_architecture_is_refused() -> None:
     assert done.returncode == 2 and "sparc: wheels are built for x86_64 and aarch64" in done.stderr
 
 
+@pytest.mark.xdist_group("zig")
 def test_zig_takes_all_options_of_the_build(machine: str) -> None:
     options = wheels.check_options(machine)
     assert "-std=c++20" in options["CXX"] and "-Wl,-z,nodelete" in options["link"], options
 
 
+@pytest.mark.xdist_group("zig")
+@pytest.mark.parametrize("target", ["awaken_core_mpich", "awaken_core_other_mpich"])
+def test_clang_takes_what_gcc_takes(target: str, machine: str) -> None:
+    """Messages, collectives and windows, which are templates for the most part."""
+    wheels.check_options(machine)
+    folder = harness.ROOT / "build" / "wheels" / machine / "options"
+    assert wheels.check_sources(folder, target), f"nothing is compiled for {target}"
+
+
+def test_a_source_that_clang_refuses_is_found(machine: str, tmp_path: Path) -> None:
+    compiler = wheels.make_toolchain(tmp_path / "toolchain", machine).parent / "c++"
+    source = tmp_path / "source.cpp"
+    build = {"directory": str(tmp_path), "file": str(source), "command": f"{compiler} -O2 -o src/a.dir/x.o -c {source}"}
+    (tmp_path / "compile_commands.json").write_text(json.dumps([build]))
+    source.write_text("auto f = [] {}, g = f;\n")
+    assert wheels.check_sources(tmp_path, "a") == [str(source)]
+    assert wheels.check_sources(tmp_path, "b") == []
+    # GCC takes it: each has a type of its own.
+    source.write_text("auto f = [] {}, g = [] {};\n")
+    with pytest.raises(SystemExit, match=re.escape(f"Clang refuses {source}")):
+        wheels.check_sources(tmp_path, "a")
+
+
+@pytest.mark.xdist_group("zig")
 def test_a_wheel_holds_compiled_kernels(machine: str, tmp_path: Path) -> None:
     """What a wheel is made from installs them, with the kernels of both wheels in one folder; and a wheel is asked."""
     wheels.check_options(machine)

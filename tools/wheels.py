@@ -156,6 +156,31 @@ def check_options(architecture: str) -> dict[str, set[str]]:
     return options
 
 
+def check_sources(folder: Path, target: str) -> list[str]:
+    """Ends this program when Zig's Clang refuses a source file of a target that check_options() configured in `folder`.
+
+    Its warnings are not asked for, and nothing is compiled: a file takes seconds. Returns the files.
+    """
+    files = []
+    for entry in json.loads((folder / "compile_commands.json").read_text()):
+        words = shlex.split(entry["command"])
+        if f"/{target}.dir/" not in words[words.index("-o") + 1]:
+            continue
+        files.append(entry["file"])
+        done = subprocess.run(
+            [*words[: words.index("-o")], "-w", "-fsyntax-only", entry["file"]],
+            cwd=entry["directory"], env={**os.environ, **ZIG_CACHE}, capture_output=True, text=True, errors="replace",
+            check=False,
+        )  # fmt: skip
+        # Zig itself misses the object file then: that is no error of the source.
+        errors = [
+            line for line in done.stderr.splitlines() if re.search(r": (?:fatal )?error: (?!FileNotFound$)", line)
+        ]
+        if errors:
+            sys.exit(f"{done.stderr}\nwheels: Clang refuses {entry['file']}: see above")
+    return files
+
+
 def build(architecture: str, destination: Path) -> Path:
     """Builds, checks and names the wheel of one architecture. Returns its path in the destination."""
     work = ROOT / "build" / "wheels" / architecture

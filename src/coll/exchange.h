@@ -254,7 +254,8 @@ class Exchange {
             return sent.address == received.address && sent.type == received.type && sent.count > 0 &&
                    received.count > 0;
         };
-        const auto sent = _send.parts(), received = _receive.parts();
+        const auto sent = _send.parts();
+        const auto received = _receive.parts();
         if constexpr (kToEach) {
             bool is_refused = refuses_same_buffer(layer().binding) && _send.is_same_as(_receive);
             // Where the MPI takes it, the other members' GPUs would read what this member's overwrites.
