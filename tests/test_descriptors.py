@@ -9,6 +9,7 @@ import harness
 import pytest
 
 
+# Not on builds with sanitizers: to look at memory, UndefinedBehaviorSanitizer opens a pipe.
 @pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi", "mpi5"])
 def test_a_process_without_descriptors_takes_nobody_for_dead(

@@ -29,7 +29,12 @@ MESSAGE_WAYS: dict[str, Mapping[str, str]] = {
 }
 
 jobs = pytest.mark.parametrize(
-    ("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 2), ("openmpi", "hip:2", 3), ("mpi5", "cuda:2", 2)]
+    ("mpi", "emulate", "ranks"),
+    [
+        pytest.param("mpich", "cuda:2", 2, marks=pytest.mark.sanitizer),
+        pytest.param("openmpi", "hip:2", 3, marks=pytest.mark.sanitizer),
+        ("mpi5", "cuda:2", 2),
+    ],
 )
 
 

@@ -57,6 +57,14 @@ DEFAULT: tuple[Case, ...] = (
     *((mpi, None, program, 2, ("--mix=device",)) for mpi in ("mpich", "openmpi") for program in PROGRAMS[:4]),
 )
 
+# Others run linked on builds with sanitizers.
+FOR_SANITIZERS: tuple[Case, ...] = (
+    ("mpich", "cuda:2", "files", 2, ("--mix=device",)),
+    ("openmpi", "hip:2", "files", 2, ("--mix=drawn-1",)),
+    ("mpich", "cuda:2", "wrong_arguments", 2, ()),
+    ("openmpi", "hip:2", "wrong_arguments", 2, ()),
+)
+
 LONG: tuple[Case, ...] = tuple(
     (mpi, emulate, program, ranks, ("--long",) if ranks == 2 else (f"--mix={mix}",))
     for mpi in ("mpich", "mpi5", "openmpi", "debian-mpich", "debian-openmpi")
@@ -114,7 +122,7 @@ def check(case: Case, program: Path, mpi: harness.Mpi, timeout: float) -> None:
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
 
 
-@pytest.mark.parametrize("case", DEFAULT, ids=name)
+@pytest.mark.parametrize("case", harness.with_sanitizers(DEFAULT, FOR_SANITIZERS), ids=name)
 def test_ranks(
     case: Case,
     awaken_program: Path,
