@@ -177,9 +177,9 @@ Link::PairWords& Link::pair(const int receiver, const int sender) const noexcept
     return reinterpret_cast<PairWords*>(_segment.area(receiver) + round_up(sizeof(Area), 64))[sender];
 }
 
-bool Link::wait_for_rts(const int peer) noexcept {
+bool Link::wait_for_rts(const int peer, const std::size_t bytes) noexcept {
     if (!_peers[static_cast<std::size_t>(peer)].waited_for.exchange(true, std::memory_order_relaxed)) {
-        const auto limit = std::chrono::steady_clock::now() + _tuning.first_watch;
+        const auto limit = std::chrono::steady_clock::now() + watch(_tuning.first_watch, bytes);
         for (Backoff backoff; !takes_rts(peer) && std::chrono::steady_clock::now() < limit;) {
             if (backoff.turn()) {
                 backoff.pause();

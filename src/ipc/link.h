@@ -252,9 +252,17 @@ class Link final : public Transport {
         return area(peer).takes_rts.load(std::memory_order_acquire) != 0;
     }
 
-    /// The same, for the first message from device memory: waits a moment for a process that may not have found its GPU
-    /// runtime yet. Only the first call for each process waits.
-    [[nodiscard]] bool wait_for_rts(int peer) noexcept;
+    /// The same, for the first message from device memory, of so many bytes: waits a moment for a process that may not
+    /// have found its GPU runtime yet. Only the first call for each process waits.
+    [[nodiscard]] bool wait_for_rts(int peer, std::size_t bytes) noexcept;
+
+    /// How long a sender watches for the receiver of so many bytes before it copies or stages them: as long again for
+    /// each 16 MiB, since that is about what copying them costs.
+    [[nodiscard]] static std::chrono::nanoseconds watch(const std::chrono::nanoseconds least,
+                                                        const std::size_t bytes) noexcept {
+        constexpr std::size_t kOneMore = std::size_t{16} << 20;
+        return least * static_cast<std::int64_t>(1 + bytes / kOneMore);
+    }
 
     /// Whether messages of that size from this process's host memory are worth an offer to `peer`: it received the last
     /// such message into device memory. Any receiver can get an offered message, but for one in host memory the MPI's

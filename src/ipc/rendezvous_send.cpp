@@ -193,7 +193,7 @@ bool RendezvousSend::has_waited(const Patience patience) {
     const bool small = _bytes <= tuning.small_bytes;
     // The more messages are under way, the longer a receiver needs to come to each of them.
     constexpr std::uint32_t kFew = 8;
-    const auto limit = !small                         ? tuning.large_watch
+    const auto limit = !small                         ? Link::watch(tuning.large_watch, _bytes)
                        : patience == Patience::short_ ? tuning.small_watch
                                                       : tuning.small_wait * (1 + _link._outbox.in_use() / kFew);
     return now - _asked > limit;

@@ -123,7 +123,7 @@ void SendOperation::find_receiver(Message& message) {
         if (!link->takes_rts(peer.number)) {
             // The receiver may be about to find its GPU runtime, as this process just has.
             owner.receive_readiness.say_when_ready();
-            if (!offers || !link->wait_for_rts(peer.number)) {
+            if (!offers || !link->wait_for_rts(peer.number, facts.bytes)) {
                 return;
             }
         }

@@ -80,6 +80,26 @@ SCENARIO(receiver_is_late) {
     return exchange(arguments.at(0), {.options = options_of(Link::Allowed::all, 0ns)}, all_sizes(like, Route::copy));
 }
 
+/// Of two messages that nobody receives, the large one is copied out much later.
+SCENARIO(large_is_waited_for) {
+    const Folder folder;
+    return run_part("process", folder.path, [&] {
+        constexpr std::size_t kLarge = std::size_t{256} << 20;
+        Node node(arguments.at(0), folder.path, 0, nullptr, options_of(Link::Allowed::all, 1s));
+        const Memory large_source(node, Kind::device, kLarge), small_source(node, Kind::device, 700 * KiB);
+        const auto large = start_send(node, large_source, kLarge);
+        const auto small = start_send(node, small_source, 700 * KiB);
+        large->wait_until_ready();
+        small->wait_until_ready();
+        require(!large->advance(Patience::short_), "the large message is copied at once");
+        wait_until_free(*small, "the small message");
+        require(!large->advance(Patience::short_), "the large message is copied as soon as the small one");
+        large->withdraw();
+        node.link->retire(large);
+        node.link->retire(small);
+    });
+}
+
 SCENARIO(not_exportable) {
     // Copies wait in device memory only for receivers that are known to be able to read it.
     std::vector<Message> messages{{.bytes = 700 * KiB, .route = Route::ring, .from = Kind::managed}};
@@ -477,6 +497,9 @@ TEST_P(LinkRoutesTest, TheReceiverWaitsUntilItMayRead) {
 }
 TEST_P(LinkRoutesTest, AMessageIsCopiedForAReceiverThatIsLate) {
     run("receiver_is_late");
+}
+TEST_P(LinkRoutesTest, ALargeMessageIsWaitedForLonger) {
+    run("large_is_waited_for");
 }
 TEST_P(LinkRoutesTest, MemoryThatIpcCannotExportIsCopied) {
     run("not_exportable");
