@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/descriptor_table.h"
 #include "call/layer.h"
 #include "call/progress.h"
 #include "node/job.h"
@@ -19,7 +20,11 @@ constexpr std::chrono::seconds kPatience{10};
 
 NodePeers::NodePeers(Layer& owner) : _owner(owner) {}
 
-NodePeers::~NodePeers() = default;
+NodePeers::~NodePeers() {
+    if (_growing_table.joinable()) {
+        _growing_table.join();
+    }
+}
 
 void NodePeers::before_init() {
     const Settings& settings = _owner.settings;
@@ -36,11 +41,15 @@ void NodePeers::before_init() {
         return;
     }
     _may_have_gpu = true;
+    _growing_table = grow_descriptor_table();
     transfer::request_copy_engine(settings.copy);
     _segment = node::Segment::join(job, ipc::Link::area_bytes(job.local_ranks), _why_not);
 }
 
 void NodePeers::after_init() {
+    if (_growing_table.joinable()) {
+        _growing_table.join();
+    }
     const Native& native = _owner.real;
     int rank = -1, size = 0;
     native.Comm_rank(MPI_COMM_WORLD, &rank);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "coll/device/engine.h"
@@ -129,7 +130,8 @@ class NodePeers {
     std::atomic<ipc::Link*> _link{nullptr};
     transfer::Tuning _tuning;
     std::string _why_not = "MPI_Init was not called yet";
-    int _local_ranks = 0;  ///< of the job on this node, from the launcher; 0 if the launcher does not say
+    int _local_ranks = 0;        ///< of the job on this node, from the launcher; 0 if the launcher does not say
+    std::thread _growing_table;  ///< of descriptors, while the MPI starts
     bool _may_have_gpu = false;
     bool _used = false;
     bool _world_up = false;
