@@ -180,6 +180,53 @@ def test_mapped_memory_goes_by_descriptors(
         assert all("cuMemImportFromShareableHandle" in reason for reason in refused), refused
 
 
+# ---- short messages from large allocations ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "settings"),
+    [
+        ("mpich", "cuda:2", {}),
+        ("openmpi", "hip:2", {}),
+        ("mpich", "cuda:1", {"AWAKEN_PATH": "direct"}),
+        ("mpich", "hip:2", {"tune copy_first_bytes": "0"}),
+        ("openmpi", "cuda:2", {"AWAKEN_TEST_FAULTS": "ipc-open"}),
+    ],
+    ids=lambda value: "-".join(value.values()) if isinstance(value, dict) else str(value),
+)
+def test_a_large_allocation_is_mapped_when_that_pays(
+    mpi: str,
+    emulate: str,
+    settings: Mapping[str, str],
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    report = tmp_path / "report.json"
+    # A message whose receiver is late would be copied out for that reason.
+    patient = {
+        "tune first_watch_us": "60000000", "tune small_wait_us": "1000000", "tune large_watch_us": "60000000",
+    }  # fmt: skip
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        2,
+        [rank_program(mpi, "message_costs"), "--large"],
+        emulate=emulate,
+        environment={"AWAKEN_REPORT": str(report), **patient, **settings},
+        timeout=harness.HANG_S,
+    )
+    result.check()
+    assert result.output.count("ok a large allocation") == 2, result.explain()
+    paths = {row["path"] for row in json.loads(report.read_text())["calls"] if row["function"] == "MPI_Isend"}
+    if "tune copy_first_bytes" in settings:
+        assert "direct" in paths and "copied" not in paths, paths
+    elif "AWAKEN_TEST_FAULTS" in settings:
+        assert "direct" not in paths, paths
+    else:
+        assert {"direct", "copied"} <= paths, paths
+
+
 # ---- from host memory to device memory -------------------------------------------------------------------------------
 
 # (MPI, emulated runtime, program, settings, mix of buffers, paths of which one must be seen)

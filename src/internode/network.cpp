@@ -848,7 +848,8 @@ std::shared_ptr<PipelinedSend> Network::make(const int peer, const ipc::Buffer& 
     return send;
 }
 
-void Network::describe(const int /*peer*/, protocol::SendFacts& facts) const noexcept {
+void Network::describe(const int /*peer*/, const gpu::PointerInfo& /*memory*/,
+                       protocol::SendFacts& facts) const noexcept {
     facts.receiver = protocol::SendFacts::Receiver::on_other_node;
 }
 

@@ -225,7 +225,7 @@ class Network final : public ipc::Transport {
     [[nodiscard]] bool passes_through() const noexcept { return _passes_through.load(std::memory_order_acquire); }
 
     // A peer is a rank in MPI_COMM_WORLD.
-    void describe(int peer, protocol::SendFacts& facts) const noexcept override;
+    void describe(int peer, const gpu::PointerInfo& memory, protocol::SendFacts& facts) const noexcept override;
     [[nodiscard]] std::shared_ptr<ipc::OutgoingMessage> start_send(int peer, const ipc::Buffer& from,
                                                                    const protocol::SendPaths& paths) override;
     [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) override {

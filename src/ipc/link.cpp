@@ -26,6 +26,8 @@ constexpr std::size_t kSmallMessage = std::size_t{64} << 10;
 /// Bounds on the memory of another process that this one keeps mapped and registered.
 constexpr std::size_t kMostKept = std::size_t{1} << 30;
 constexpr std::size_t kMostMappings = 1024;
+/// Of a GPU, by copies that are made because mapping their originals does not pay yet.
+constexpr std::size_t kMostBeforeMapping = std::size_t{16} << 20;
 /// Other programs need shared memory, too: the link gives back what was not used for this long.
 constexpr std::chrono::seconds kIdle{5};
 /// A copy takes memory that the program may want, so copies take at most this part of a card.
@@ -273,7 +275,7 @@ void Link::publish(RendezvousSend& send, const Location& location, const bool is
     }
 }
 
-void Link::describe(const int peer, protocol::SendFacts& facts) const noexcept {
+void Link::describe(const int peer, const gpu::PointerInfo& memory, protocol::SendFacts& facts) const noexcept {
     using Facts = protocol::SendFacts;
     facts.receiver = peer == _own ? Facts::Receiver::itself : Facts::Receiver::on_node;
     if (peer != _own) {
@@ -285,6 +287,8 @@ void Link::describe(const int peer, protocol::SendFacts& facts) const noexcept {
             pair(peer, _own).descriptors_refused.load(std::memory_order_relaxed) != 0) {
             facts.exported_by = Facts::Export::no;
         }
+        facts.mapping_pays = !MappingAccount::counts(memory) || facts.bytes > _tuning.copy_first_bytes ||
+                             _mapping_account.pays(peer, memory, std::chrono::steady_clock::now());
     }
     facts.wants_from_host = wants_from_host(peer, static_cast<std::int64_t>(facts.bytes));
     facts.allowed = _options.path;
@@ -316,7 +320,8 @@ std::shared_ptr<OutgoingMessage> Link::start_send(const int peer, const Buffer& 
         // The receiver of a first message tries whether it can read this process's memory, whichever path that takes.
         const bool is_probed = usable && peer != _own && _options.path != Allowed::ring && has_probe_buffer(device);
         for (const protocol::SendPath path : paths) {
-            const bool is_read = path == protocol::SendPath::pull || path == protocol::SendPath::exported;
+            const bool is_read = path == protocol::SendPath::pull || path == protocol::SendPath::exported ||
+                                 path == protocol::SendPath::before_mapping;
             if (usable && (is_probed || peer == _own || !is_read) && offer(path, *send)) {
                 return send;
             }
@@ -358,6 +363,12 @@ bool Link::offer(const protocol::SendPath path, RendezvousSend& send) {
             return send_directly(send);
         case SendPath::exported:
             return send_copy(send);
+        case SendPath::before_mapping:
+            if (_exported.statistics().lent_bytes + send._bytes > kMostBeforeMapping) {
+                return false;
+            }
+            send._copy_began = std::chrono::steady_clock::now();
+            return send_copy_in_device_memory(send);
         case SendPath::ring:
             return send_through_ring(send);
         default:
@@ -433,23 +444,28 @@ bool Link::send_copy(RendezvousSend& send) {
         send._copy_info = {};
         publish(send, small_location(send._ticket), true, 0);
         send.start_parts(small_place(send._ticket), gpu_reaches_small_space() ? nullptr : &send._copy_info);
-    } else {
-        const int device = send._info.device >= 0 ? send._info.device : any_device();
-        release_finished();  // the block of the previous message may be free again
-        send._block = _exported.acquire(device, send._bytes);
-        if (!send._block) {
-            note_once("no exported device memory left for a copy of a message");
-            return false;
-        }
-        watch_copy(send);
-        Location location = send._block.location();
-        if (send._peer == _own) {
-            location.kind = Location::Kind::own;
-            location.address = reinterpret_cast<std::uintptr_t>(send._block.data());
-        }
-        publish(send, location, true, 0);
-        send.start_parts(send._block.data(), nullptr);
+        send._route = Route::copy;
+        return true;
     }
+    return send_copy_in_device_memory(send);
+}
+
+bool Link::send_copy_in_device_memory(RendezvousSend& send) {
+    const int device = send._info.device >= 0 ? send._info.device : any_device();
+    release_finished();  // the block of the previous message may be free again
+    send._block = _exported.acquire(device, send._bytes);
+    if (!send._block) {
+        note_once("no exported device memory left for a copy of a message");
+        return false;
+    }
+    watch_copy(send);
+    Location location = send._block.location();
+    if (send._peer == _own) {
+        location.kind = Location::Kind::own;
+        location.address = reinterpret_cast<std::uintptr_t>(send._block.data());
+    }
+    publish(send, location, true, 0);
+    send.start_parts(send._block.data(), nullptr);
     send._route = Route::copy;
     return true;
 }

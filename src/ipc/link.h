@@ -25,6 +25,7 @@
 #include "base/recycled.h"
 #include "gpu/gpu.h"
 #include "ipc/background.h"
+#include "ipc/mapping_account.h"
 #include "ipc/message.h"
 #include "ipc/offers.h"
 #include "ipc/readiness.h"
@@ -130,8 +131,9 @@ class RendezvousSend final : public OutgoingMessage,
     std::shared_ptr<const transfer::TypedMemory> _typed;
     std::size_t _bytes = 0;
     Route _route = Route::pull;
-    bool _is_copy = false;   ///< offered as a copy, which `_parts` are making
-    trace::Stretch _traced;  ///< from the offer until the buffer is free
+    bool _is_copy = false;            ///< offered as a copy, which `_parts` are making
+    Clock::time_point _copy_began{};  ///< where the copy counts in the link's MappingAccount
+    trace::Stretch _traced;           ///< from the offer until the buffer is free
     std::atomic<bool> _free{false};
     std::atomic<bool> _not_ready{false};  ///< in the link's Readiness
     bool _withdrawn = false;
@@ -279,7 +281,7 @@ class Link final : public Transport {
     void received_from_host(int peer, std::int64_t bytes, bool to_device) noexcept;
 
     // A peer is an index in the segment, and may be this process.
-    void describe(int peer, protocol::SendFacts& facts) const noexcept override;
+    void describe(int peer, const gpu::PointerInfo& memory, protocol::SendFacts& facts) const noexcept override;
     [[nodiscard]] std::shared_ptr<OutgoingMessage> start_send(int peer, const Buffer& from,
                                                               const protocol::SendPaths& paths) override;
     [[nodiscard]] std::shared_ptr<OutgoingMessage> start_failed(int peer, std::size_t bytes,
@@ -388,6 +390,7 @@ class Link final : public Transport {
     [[nodiscard]] bool send_by_cpu(RendezvousSend& send);
     [[nodiscard]] bool send_directly(RendezvousSend& send);
     [[nodiscard]] bool send_copy(RendezvousSend& send);
+    [[nodiscard]] bool send_copy_in_device_memory(RendezvousSend& send);
     [[nodiscard]] bool send_through_ring(RendezvousSend& send);
     /// Advances the sends that calls have left. True when some of them are not over.
     bool pump_left() noexcept;
@@ -441,6 +444,7 @@ class Link final : public Transport {
     std::vector<std::array<std::byte, kLongestRts>> _rts{kSlots};
     transfer::Exports _exports;
     transfer::ExportedPool _exported;
+    mutable MappingAccount _mapping_account;
     transfer::Mappings _mappings;
     transfer::DeviceCopies& _copies;
     transfer::CpuWindow _window;

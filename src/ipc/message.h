@@ -101,7 +101,7 @@ class Transport {
     virtual ~Transport() = default;
 
     /// Fills in what it knows of a message to `peer`.
-    virtual void describe(int peer, protocol::SendFacts& facts) const noexcept = 0;
+    virtual void describe(int peer, const gpu::PointerInfo& memory, protocol::SendFacts& facts) const noexcept = 0;
     /// Takes the first of these paths that it has and that can be gone now. Null when there is none: the message is to
     /// be sent plain. Throws BeyondAllocation where the receiver would read something else than the buffer.
     [[nodiscard]] virtual std::shared_ptr<OutgoingMessage> start_send(int peer, const Buffer& from,

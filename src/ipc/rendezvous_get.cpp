@@ -101,7 +101,7 @@ void RendezvousGet::begin() {
             }
             break;
         case Location::Kind::device: {
-            if (!_claim.spilled && !_link.can_read(_peer, _device)) {
+            if (!_link.can_read(_peer, _device)) {
                 refuse("memory of another process's GPU cannot be read");
                 return;
             }

@@ -230,7 +230,13 @@ bool RendezvousSend::step(const Patience patience) {
         return true;
     }
     if (_is_copy) {
-        return parts_done(true);
+        if (!parts_done(true)) {
+            return false;
+        }
+        if (_copy_began != Clock::time_point{}) {
+            _link._mapping_account.copied(_peer, _info, Clock::now() - _copy_began);
+        }
+        return true;
     }
     const bool is_copied_out =
         _copying == Copying::to_host || _copying == Copying::to_device || _copying == Copying::to_itself;

@@ -100,7 +100,7 @@ void SendOperation::look_at(Message& message) {
         const transfer::Layout::Span span = located.type->layout.span(message.count);
         facts.span = static_cast<std::size_t>(span.end - span.begin);
     }
-    message.peer.transport->describe(message.peer.number, facts);
+    message.peer.transport->describe(message.peer.number, located.info, facts);
 }
 
 /// Asks who receives the message, where that decides anything. A message in host memory matters in two cases: it is so

@@ -52,8 +52,13 @@ void add_from_device(const SendFacts& facts, const transfer::Tuning& tuning, Sen
     if (facts.receiver == Receiver::itself) {
         return;
     }
-    if (facts.allowed != Allowed::ring && facts.reach != Reach::refused && facts.exported_by != Export::no &&
-        !is_detached && (!facts.gaps || pulls_gaps(facts, tuning))) {
+    const bool is_mapped = facts.allowed != Allowed::ring && facts.reach != Reach::refused;
+    if (is_mapped && !facts.mapping_pays) {
+        // The receiver maps only a small allocation to try whether it reads the copy. Where it does not, it asks for a
+        // ring, which the copy fills.
+        paths.add(SendPath::before_mapping);
+    }
+    if (is_mapped && facts.exported_by != Export::no && !is_detached && (!facts.gaps || pulls_gaps(facts, tuning))) {
         paths.add(SendPath::pull);
     }
     if (facts.allowed != Allowed::ring && facts.reach == Reach::works) {

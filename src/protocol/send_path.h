@@ -16,11 +16,12 @@ namespace awaken::protocol {
 
 enum class SendPath : std::uint8_t {
     // On the node, after an RTS.
-    by_cpu,    ///< the CPU copies a small message out of device memory at once
-    own,       ///< the receiver is this process: it copies from the buffer
-    pull,      ///< the receiver reads the buffer
-    exported,  ///< the receiver reads a copy: in shared memory a small one, else in exported device memory
-    ring,      ///< through chunks of shared memory
+    by_cpu,          ///< the CPU copies a small message out of device memory at once
+    own,             ///< the receiver is this process: it copies from the buffer
+    pull,            ///< the receiver reads the buffer
+    exported,        ///< the receiver reads a copy: in shared memory a small one, else in exported device memory
+    before_mapping,  ///< a copy in exported device memory, since mapping a large allocation does not pay yet
+    ring,            ///< through chunks of shared memory
     // Between nodes, after an RTS.
     pipelined,  ///< in fragments through the MPI
     // Through the MPI.
@@ -71,6 +72,7 @@ struct SendFacts {
 
     Receiver receiver = Receiver::unknown;
     Reach reach = Reach::untried;
+    bool mapping_pays = true;      ///< that the receiver maps the allocation pays for this message
     bool wants_from_host = false;  ///< it received the last such message from host memory into device memory
 
     Allowed allowed = Allowed::all;

@@ -40,6 +40,9 @@ struct Tuning {
     std::size_t bounce_chunk_bytes = std::size_t{16} << 20;
     /// A process has at most this much exported device memory for that.
     std::size_t bounce_pool_bytes = std::size_t{1} << 30;
+    /// Messages up to this size from an allocation that takes longer to map than to copy them are copied first, at
+    /// most 16 MiB at a time, until mapping pays (ipc/mapping_account.h). 0: never.
+    std::size_t copy_first_bytes = std::size_t{4} << 20;
     /// The shared pinned ring: the size of a message's chunks, their number, and the rings that a process has at most.
     std::size_t ring_chunk_bytes = std::size_t{1} << 20;
     std::size_t ring_chunks = 4;

@@ -4,7 +4,8 @@
 // however many blocks a type has, a send or a receive is a few operations; and however many messages are received at
 // the same time, they are waited for together (with `--windows`); and however many are sent in a row, few questions are
 // asked about what the program did before (with `--bursts`, and nothing else); and however many are sent before their
-// receives are there, each costs the same (with `--late`, and nothing else).
+// receives are there, each costs the same (with `--late`, and nothing else). `--large` exchanges short messages from
+// allocations of more than 64 MiB, and nothing else.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <sched.h>
@@ -274,6 +275,33 @@ void late(Gpu& gpu) {
     }
 }
 
+/// Short messages of several lengths and types from all over a large allocation, which is mapped after some of them.
+void from_large_allocations(Gpu& gpu) {
+    constexpr std::size_t kBytes = std::size_t{80} << 20, kStep = 256 << 10;
+    constexpr int kMessages = static_cast<int>(kBytes / kStep);
+    const int other = 1 - rank;
+    const Field source(gpu, kBytes, 1), target(gpu, kBytes, 77);
+    const Type column = make([](MPI_Datatype* t) { return MPI_Type_vector(512, 8, 256, MPI_BYTE, t); });
+    std::vector<std::byte> expected = target.read();
+    const std::vector<std::byte> sent = source.read();
+    for (int i = 0; i < kMessages; ++i) {
+        const std::size_t at = static_cast<std::size_t>(i) * kStep + static_cast<std::size_t>(i) % 64;
+        const bool typed = i % 3 == 1;
+        const int count = typed ? 1 : 1 << i % 18;
+        const MPI_Datatype type = typed ? static_cast<MPI_Datatype>(column) : MPI_BYTE;
+        MPI_Request requests[2];
+        MPI_Irecv(target.data() + at, count, type, other, i, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(source.data() + at, count, type, other, i, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        for (std::size_t block = 0; block < (typed ? 512U : 1U); ++block) {
+            const std::size_t from = at + block * 256;
+            std::memcpy(expected.data() + from, sent.data() + from, typed ? 8 : static_cast<std::size_t>(count));
+        }
+    }
+    expect("a large allocation", target.read() == expected, "other bytes than were sent");
+    std::printf("ok a large allocation\n");
+}
+
 void pack_and_unpack(Gpu& gpu, const Type& type) {
     const ranks::Room room(type, 1);
     const Field source(gpu, room.bytes, 1), target(gpu, room.bytes, 77);
@@ -337,8 +365,8 @@ int main(int argc, char** argv) {
     const auto gpu = Gpu::open("auto");
     gpu->use_device(rank % gpu->device_count());
     const std::string only = argc > 1 ? argv[1] : "";
-    if (only == "--bursts" || only == "--late") {
-        only == "--late" ? late(*gpu) : burst(*gpu);
+    if (only == "--bursts" || only == "--late" || only == "--large") {
+        only == "--late" ? late(*gpu) : only == "--large" ? from_large_allocations(*gpu) : burst(*gpu);
         MPI_Finalize();
         return failures == 0 ? 0 : 1;
     }

@@ -5,6 +5,7 @@ add_executable(ipc_test
     ${unit_tests}/ipc_background_test.cpp
     ${unit_tests}/protocol_flow_window_test.cpp
     ${unit_tests}/protocol_polling_order_test.cpp
+    ${unit_tests}/ipc_mapping_account_test.cpp
     ${unit_tests}/ipc_offers_test.cpp
     ${unit_tests}/ipc_readiness_test.cpp
     ${unit_tests}/protocol_reachability_test.cpp

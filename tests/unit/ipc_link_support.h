@@ -423,7 +423,7 @@ inline std::shared_ptr<RendezvousSend> offer(Link& link, const int peer, std::by
     facts.served = !info.host_accessible();
     using Export = protocol::SendFacts::Export;
     facts.exported_by = info.ipc_capable ? Export::ipc : Export::no;
-    link.describe(peer, facts);
+    link.describe(peer, info, facts);
     facts.wants_from_host = true;
     const protocol::SendPaths paths = protocol::choose_send_paths(facts, link.tuning());
     return std::static_pointer_cast<RendezvousSend>(link.start_send(peer, {first, info, bytes, nullptr}, paths));

@@ -77,6 +77,21 @@ TEST(SendPath, DeviceMemoryOnTheNode) {
                [](Facts& f) { f.reach = Reach::untried; },
                {pull, ring, staged}},
               {"it cannot be read", [](Facts& f) { f.reach = Reach::refused; }, {ring, staged}},
+              {"it would have to map a large allocation for it",
+               [](Facts& f) { f.mapping_pays = false; },
+               {before_mapping, pull, exported, ring, staged}},
+              {"the same, before anybody has tried",
+               [](Facts& f) {
+                   f.mapping_pays = false;
+                   f.reach = Reach::untried;
+               },
+               {before_mapping, pull, ring, staged}},
+              {"the same, of what it cannot read",
+               [](Facts& f) {
+                   f.mapping_pays = false;
+                   f.reach = Reach::refused;
+               },
+               {ring, staged}},
               {"descriptors export it",
                [](Facts& f) { f.exported_by = Export::descriptors; },
                {pull, exported, ring, staged}},
