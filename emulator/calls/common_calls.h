@@ -209,8 +209,8 @@ AWAKEN_EXPORT int AWAKEN_CALL(IpcOpenMemHandle)(Address* address, IpcHandle hand
         if (!address || flags != kLazyEnablePeerAccess) {
             return Error::invalid_value;
         }
-        return Api::ipc_error(put_address(
-            address, [&](Address& found) { return core().memory().import_handle(context, handle, found); }));
+        return Api::ipc_error(
+            put_address(address, [&](Address& found) { return open_import(context, handle, found); }));
     });
 }
 

@@ -48,6 +48,12 @@ std::optional<Number> parse_number(std::string_view text) noexcept {
     return number;
 }
 
+/// Up to a minute.
+std::optional<std::chrono::microseconds> parse_microseconds(std::string_view text) noexcept {
+    const auto number = parse_number<std::uint32_t>(text);
+    return number && *number <= 60'000'000 ? std::optional(std::chrono::microseconds(*number)) : std::nullopt;
+}
+
 /// Restricts `devices` to those that the variable lists, as the drivers do: up to the first entry that is no valid
 /// device.
 void restrict_to(std::vector<int>& devices, const char* name) {
@@ -280,12 +286,23 @@ Configuration read_configuration() {
         }
     }
     if (const std::string_view text = variable("AWAKEN_TEST_DELAY_US"); !text.empty()) {
-        const auto microseconds = parse_number<std::uint32_t>(text);
-        if (microseconds && *microseconds <= 60'000'000) {
-            configuration.delay = std::chrono::microseconds(*microseconds);
+        if (const auto time = parse_microseconds(text)) {
+            configuration.delay = *time;
         } else {
             configuration.problem =
                 complain("AWAKEN_TEST_DELAY_US", text, "a number of microseconds from 0 to 60000000");
+        }
+    }
+    if (const std::string_view text = variable("AWAKEN_TEST_IPC_OPEN_US"); !text.empty()) {
+        const std::size_t plus = text.find('+');
+        const auto fixed = parse_microseconds(text.substr(0, plus));
+        const auto per_gib = parse_microseconds(plus == std::string_view::npos ? "0" : text.substr(plus + 1));
+        if (fixed && per_gib) {
+            configuration.ipc_open_time = {*fixed, *per_gib};
+        } else {
+            configuration.problem = complain(
+                "AWAKEN_TEST_IPC_OPEN_US", text,
+                "MICROSECONDS or MICROSECONDS+MICROSECONDS_PER_GIB, each from 0 to 60000000, such as 200+5900");
         }
     }
     if (const std::string_view text = variable("AWAKEN_TEST_BUSY"); text == "error") {

@@ -61,6 +61,18 @@ enum class BusyCalls : std::uint8_t {
     error  ///< it fails: not ready
 };
 
+/// How long a driver takes to map an allocation of another process, by AWAKEN_TEST_IPC_OPEN_US.
+struct IpcOpenTime {
+    std::chrono::microseconds fixed{0};
+    std::chrono::microseconds per_gib{0};
+
+    [[nodiscard]] std::chrono::nanoseconds of(std::size_t bytes) const {
+        constexpr double kGib = std::size_t{1} << 30;
+        return fixed + std::chrono::duration_cast<std::chrono::nanoseconds>(static_cast<double>(bytes) / kGib *
+                                                                            std::chrono::nanoseconds(per_gib));
+    }
+};
+
 struct Configuration {
     Vendor vendor = Vendor::none;
     int hip_generation = 0;  ///< 5, 6 or 7: the major version of ROCm to be; 0: as the file name of the library says
@@ -68,6 +80,7 @@ struct Configuration {
     std::vector<int> visible;
     std::size_t memory_bytes = std::size_t{4} << 30;
     std::chrono::microseconds delay{200};
+    IpcOpenTime ipc_open_time;
     BusyCalls busy_calls = BusyCalls::wait;
     Faults faults;
     EmulatedLinks links;

@@ -67,7 +67,7 @@ unsigned calls_held_up() noexcept {
     return held_up.load();
 }
 
-void Context::enter() {
+void await_release(std::shared_mutex& exclusive) {
     if (!exclusive.try_lock_shared()) {
         ++held_up;
         exclusive.lock_shared();

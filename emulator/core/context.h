@@ -17,6 +17,9 @@ namespace awaken::emulator {
 /// Never given out twice.
 [[nodiscard]] std::uint64_t next_context_identity() noexcept;
 
+/// Waits until no call holds the lock that keeps others out.
+void await_release(std::shared_mutex& exclusive);
+
 /// A CUDA context, or a HIP device's only context. Never deleted: handles to dead ones are recognised.
 struct Context {
     Context(int device_, bool primary_);
@@ -51,10 +54,10 @@ struct Context {
     /// Held by a call of CUDA that waits for all work of this context: it locks the context for most other calls.
     std::shared_mutex exclusive;
     /// Waits until no such call is under way.
-    void enter();
+    void enter() { await_release(exclusive); }
 };
 
-/// Threads of this process that are in Context::enter because of a call of another thread.
+/// Threads of this process that are in await_release because of a call of another thread.
 [[nodiscard]] unsigned calls_held_up() noexcept;
 
 /// What a thread has: the stack of contexts (its top is current), a runtime's last error, its own default streams.

@@ -87,6 +87,7 @@ Error Core::availability(Vendor vendor) {
         }
         return Error::out_of_memory;
     }
+    await_release(opening);
     return Error::success;
 }
 

@@ -106,8 +106,8 @@ class Core {
     [[nodiscard]] Device& device(int device) noexcept { return _devices[static_cast<std::size_t>(device)]; }
 
     /// Whether `vendor`'s library may be used: no_device when another (or none) was asked for, invalid_value after a
-    /// wrong environment variable (reported once on stderr), deinitialized at exit, not_initialized in a forked child,
-    /// not_permitted to CUDA's in a host function.
+    /// wrong environment variable (reported once on stderr), deinitialized at exit, not_initialized in a forked child.
+    /// Returns when no memory of another process is being opened.
     [[nodiscard]] Error availability(Vendor vendor);
 
     /// A device's primary context, whether or not it is alive.
@@ -135,6 +135,9 @@ class Core {
     Registry<Function> functions;
     Registry<Graph> graphs;
     Registry<Graph> executable_graphs;
+
+    /// Held by a call that opens another process's memory: no call of any thread enters meanwhile.
+    std::shared_mutex opening;
 
     /// True for the copy that copy-error=N chose.
     [[nodiscard]] bool copy_fails() noexcept {

@@ -361,6 +361,7 @@ void Memory::release_locked(Allocation& allocation) {
             munmap(pointer_to(allocation.base), allocation.occupied);
             break;
         case MemoryKind::imported:
+            ++_mappings_closed;
             release_block(*allocation.block);
             break;
         case MemoryKind::mapped:
@@ -500,6 +501,7 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
     allocation.block = std::move(block);
     allocation.import_key = key;
     allocation.opens = 1;
+    ++_mappings_opened;
     return Error::success;
 }
 

@@ -184,6 +184,9 @@ class Memory {
 
     Error export_handle(std::uintptr_t address, IpcHandle& handle);
     Error import_handle(Context& context, const IpcHandle& handle, std::uintptr_t& address);
+    /// How many allocations of other processes have been mapped, and unmapped again.
+    [[nodiscard]] std::uint64_t mappings_opened() const noexcept { return _mappings_opened; }
+    [[nodiscard]] std::uint64_t mappings_closed() const noexcept { return _mappings_closed; }
 
     // Addresses and physical memory apart (virtual_memory.cpp). Ranges are those of whole mappings.
     Error reserve_addresses(std::size_t bytes, std::size_t alignment, std::uintptr_t& address);
@@ -235,6 +238,7 @@ class Memory {
     std::map<std::pair<int, bool>, std::vector<std::shared_ptr<Block>>> _shared_blocks;
     std::vector<std::atomic<std::size_t>> _used;
     std::atomic<std::uint64_t> _next_id{1};
+    std::atomic<std::uint64_t> _mappings_opened{0}, _mappings_closed{0};
 };
 
 }  // namespace awaken::emulator

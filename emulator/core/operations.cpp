@@ -8,6 +8,7 @@
 #include <limits>
 #include <set>
 #include <shared_mutex>
+#include <thread>
 
 #include "core/capture.h"
 
@@ -96,7 +97,7 @@ void move(const CopyRequest& request) {
     move_rows(part);
 }
 
-/// Threads in a call that waits for all work; for awaken_emulator_waiting.
+/// Threads in a call that waits for all work, or that opens memory of another process; for awaken_emulator_waiting.
 std::atomic<unsigned> waiting_inside{0};
 
 /// Says once of each call that it would have waited.
@@ -335,6 +336,20 @@ Error unregister_host(const char* const call, const std::uintptr_t address) {
     constexpr Error kUnknown = Error::host_memory_not_registered;
     return when_unused(
         call, address, [&] { return core().memory().free(address, {MemoryKind::registered}, kUnknown); }, kUnknown);
+}
+
+Error open_import(Context& context, const IpcHandle& handle, std::uintptr_t& address) {
+    Memory& memory = core().memory();
+    const std::lock_guard lock(core().opening);
+    const std::uint64_t opened_before = memory.mappings_opened();
+    const Error error = memory.import_handle(context, handle, address);
+    // An allocation that is mapped already is only counted once more.
+    if (memory.mappings_opened() != opened_before) {
+        ++waiting_inside;
+        std::this_thread::sleep_for(core().configuration().ipc_open_time.of(handle.size));
+        --waiting_inside;
+    }
+    return error;
 }
 
 Error close_import(const char* const call, const std::uintptr_t address, const bool default_stream_only) {
@@ -645,6 +660,11 @@ void awaken_emulator_operations(std::uint64_t* const copies, std::uint64_t* cons
 
 std::uint64_t awaken_emulator_answers() {
     return awaken::emulator::events_answered.load(std::memory_order_relaxed);
+}
+
+void awaken_emulator_mappings(std::uint64_t* const opened, std::uint64_t* const closed) {
+    *opened = awaken::emulator::core().memory().mappings_opened();
+    *closed = awaken::emulator::core().memory().mappings_closed();
 }
 
 void awaken_emulator_waiting(unsigned* const inside, unsigned* const held_up) {

@@ -52,6 +52,8 @@ struct FillRequest {
 [[nodiscard]] Error free_device(const char* call, std::uintptr_t address);
 [[nodiscard]] Error free_pinned(const char* call, std::uintptr_t address);
 [[nodiscard]] Error unregister_host(const char* call, std::uintptr_t address);
+/// Takes as long as Configuration::ipc_open_time says. No other call of the process enters meanwhile.
+[[nodiscard]] Error open_import(Context& context, const IpcHandle& handle, std::uintptr_t& address);
 /// With HIP from ROCm 6 on it waits for the default stream, as the CLR of ROCm does.
 [[nodiscard]] Error close_import(const char* call, std::uintptr_t address, bool default_stream_only = false);
 /// With HIP it does not wait.
@@ -106,8 +108,11 @@ extern "C" std::uint64_t awaken_emulator_pointer_queries();
 /// time for. Found as above.
 extern "C" std::uint64_t awaken_emulator_answers();
 
-/// How many threads of this process are in a call that waits for all work of a context or device, and how many wait to
-/// get into a call that such a call holds up. Found as above.
+/// How often this process has mapped memory of another one, and unmapped it. Found as above.
+extern "C" void awaken_emulator_mappings(std::uint64_t* opened, std::uint64_t* closed);
+
+/// How many threads of this process are in a call that waits for all work of a context or device, or that opens memory
+/// of another process, and how many wait to get into a call that such a call holds up. Found as above.
 extern "C" void awaken_emulator_waiting(unsigned* inside, unsigned* held_up);
 
 /// The next copy of this process that moves at least so many bytes calls `halfway` when half of them have moved, in the

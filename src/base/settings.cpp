@@ -280,6 +280,8 @@ const std::vector<SettingDescription>& Settings::test_switches() {
          "emulated driver: failures to inject, such as ipc-open or no-peer"},
         {"AWAKEN_TEST_DELAY_US", "microseconds", "200",
          "emulated driver: how late operations are that the real runtimes return early from"},
+        {"AWAKEN_TEST_IPC_OPEN_US", "microseconds[+microseconds per GiB]", "0",
+         "emulated driver: how long it takes to map memory of another process"},
         {"AWAKEN_TEST_BUSY", "wait | error", "wait",
          "emulated driver: what becomes of calls that wait for all work of a GPU, such as cudaFree, while there is "
          "some"},

@@ -272,6 +272,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     set("AWAKEN_EMULATE", "hip6:3");
     set("AWAKEN_EMULATE_MEMORY", "512M");
     set("AWAKEN_TEST_DELAY_US", "0");
+    set("AWAKEN_TEST_IPC_OPEN_US", "200+5900");
     set("AWAKEN_TEST_BUSY", "error");
     set("AWAKEN_TEST_FAULTS",
         "oom-after=64K, "
@@ -283,6 +284,10 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_EQ(configuration.visible, (std::vector<int>{0, 1, 2}));
     EXPECT_EQ(configuration.memory_bytes, std::size_t{512} << 20);
     EXPECT_EQ(configuration.delay.count(), 0);
+    using std::chrono_literals::operator""us;
+    EXPECT_EQ(configuration.ipc_open_time.of(0), 200us);
+    EXPECT_EQ(configuration.ipc_open_time.of(std::size_t{1} << 30), 6100us);
+    EXPECT_EQ(configuration.ipc_open_time.of(std::size_t{1} << 29), 3150us);
     EXPECT_EQ(configuration.busy_calls, BusyCalls::error);
     EXPECT_EQ(configuration.faults.memory_limit, std::size_t{64} << 10);
     EXPECT_TRUE(configuration.faults.ipc_open);
@@ -299,6 +304,8 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
         {"AWAKEN_TEST_FAULTS", "copy-error=0"}, {"AWAKEN_TEST_FAULTS", "ccl-init=-1"},
         {"AWAKEN_TEST_FAULTS", "oom=3"},        {"AWAKEN_EMULATE_MEMORY", "1M"},
         {"AWAKEN_TEST_DELAY_US", "soon"},       {"AWAKEN_TEST_BUSY", "fail"},
+        {"AWAKEN_TEST_IPC_OPEN_US", "200+"},    {"AWAKEN_TEST_IPC_OPEN_US", "1+2+3"},
+        {"AWAKEN_TEST_IPC_OPEN_US", "+5900"},   {"AWAKEN_TEST_IPC_OPEN_US", "0+60000001"},
         {"AWAKEN_EMULATE_LINKS", "nvlink:2"},   {"AWAKEN_EMULATE_LINKS", "matrix:0,1/1,0"},
         {"AWAKEN_EMULATE", "rocm:2"},           {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {

@@ -865,9 +865,12 @@ SCENARIO(open_and_answer) {
     REQUIRE_EQUAL(driver().free(address), kInvalidValue);
     REQUIRE_EQUAL(driver().fill(address, 0xab, bytes), kSuccess);
     REQUIRE_EQUAL(driver().synchronize(), kSuccess);
+    REQUIRE_EQUAL(mappings().opened, 1U);
     REQUIRE_EQUAL(driver().ipc_close(address), kSuccess);
     REQUIRE_EQUAL(driver().to_host(data.data(), address, 1), kSuccess);  // opened twice
+    REQUIRE_EQUAL(mappings().closed, 0U);
     REQUIRE_EQUAL(driver().ipc_close(address), kSuccess);
+    REQUIRE_EQUAL(mappings().closed, 1U);
     REQUIRE_EQUAL(driver().ipc_close(address), kInvalidValue);
     REQUIRE_EQUAL(driver().to_host(data.data(), address, 1), kInvalidValue);
     return 0;
@@ -1787,6 +1790,47 @@ TEST_F(EmulatedCuda, ClosingAnImportWaitsForAllWork) {
     ASSERT_EQ(driver().ipc_get(&handle, address), kSuccess);
     const Outcome outcome = run_scenario("close_waits", {}, {to_text(handle.bytes, sizeof handle.bytes)});
     EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    ASSERT_EQ(driver().free(address), kSuccess);
+}
+
+SCENARIO(opens_slowly) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    int (*runtime_attributes)(void*, const void*) = nullptr;
+    Library("libcudart.so.12").bind(runtime_attributes, "cudaPointerGetAttributes");
+    Pointer memory = 0, opened = 0;
+    void *event = nullptr, *stream = nullptr;
+    REQUIRE_EQUAL(driver().allocate(&memory, 4096), kSuccess);
+    REQUIRE_EQUAL(driver().event_create(&event, 0), kSuccess);
+    REQUIRE_EQUAL(driver().stream_create(&stream, 1), kSuccess);
+    const std::function<int()> open = on_this_context([&] { return driver().ipc_open(&opened, handle, 1); });
+    const std::function<int()> close = [&] { return driver().ipc_close(opened); };
+    const std::vector<std::function<int()>> others{
+        [&] { return driver().event_query(event); },
+        [&] { return driver().stream_query(stream); },
+        [&] { return driver().fill_async(memory, 1, 4096, stream); },
+        [&] {
+            alignas(8) unsigned char attributes[64];
+            return runtime_attributes(attributes, reinterpret_cast<void*>(memory));
+        },
+    };
+    for (const std::function<int()>& other : others) {
+        REQUIRE_EQUAL(driver().stream_synchronize(stream), kSuccess);
+        REQUIRE_EQUAL(waits_for_opening(other, open, close), true);
+    }
+    return 0;
+}
+
+TEST_F(EmulatedCuda, OpeningAnImportKeepsOtherCallsOut) {
+    const Pointer address = allocate(kMiB);
+    Handle handle{};
+    ASSERT_EQ(driver().ipc_get(&handle, address), kSuccess);
+    for (const char* const time : kSlowOpenings) {
+        const Outcome outcome = run_scenario("opens_slowly", {{"AWAKEN_TEST_IPC_OPEN_US", time}},
+                                             {to_text(handle.bytes, sizeof handle.bytes)});
+        EXPECT_TRUE(outcome.succeeded()) << time << ": " << outcome.output;
+    }
     ASSERT_EQ(driver().free(address), kSuccess);
 }
 

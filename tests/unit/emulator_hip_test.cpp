@@ -378,6 +378,42 @@ TEST(EmulatedHip, ClosingAnImportWaits) {
     ASSERT_EQ(hip().free(address), kSuccess);
 }
 
+SCENARIO(opens_slowly) {
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    void *memory = nullptr, *stream = nullptr, *opened = nullptr;
+    REQUIRE_EQUAL(hip().allocate(&memory, 4096), kSuccess);
+    REQUIRE_EQUAL(hip().stream_create(&stream, 1), kSuccess);
+    const std::vector<std::function<int()>> others{
+        [&] { return hip().query(stream); },
+        [&] { return hip().fill(memory, 1, 4096); },
+        [&] {
+            Attributes attributes{};
+            return hip().attributes(&attributes, memory);
+        },
+    };
+    for (const std::function<int()>& other : others) {
+        REQUIRE_EQUAL(
+            waits_for_opening(
+                other, [&] { return hip().ipc_open(&opened, handle, 1); }, [&] { return hip().ipc_close(opened); }),
+            true);
+    }
+    return 0;
+}
+
+TEST(EmulatedHip, OpeningAnImportKeepsOtherCallsOut) {
+    void* address = nullptr;
+    ASSERT_EQ(hip().allocate(&address, std::size_t{1} << 20), kSuccess);
+    Handle handle{};
+    ASSERT_EQ(hip().ipc_get(&handle, address), kSuccess);
+    for (const char* const time : kSlowOpenings) {
+        const Outcome outcome = run_scenario("opens_slowly", {{"AWAKEN_TEST_IPC_OPEN_US", time}},
+                                             {to_text(handle.bytes, sizeof handle.bytes)});
+        EXPECT_TRUE(outcome.succeeded()) << time << ": " << outcome.output;
+    }
+    ASSERT_EQ(hip().free(address), kSuccess);
+}
+
 SCENARIO(refuses_to_wait) {
     void *memory = nullptr, *busy = nullptr;
     REQUIRE_EQUAL(hip().allocate(&memory, 4096), kSuccess);

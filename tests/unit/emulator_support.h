@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -53,8 +54,8 @@ struct Gate {
     }
 };
 
-/// Threads of this process in a call that waits for all work of a context or device, and threads that such a call holds
-/// up.
+/// Threads of this process in a call that waits for all work of a context or device, or that opens memory of another
+/// process, and threads that such a call holds up.
 struct Waiting {
     unsigned inside = 0, held_up = 0;
 };
@@ -102,6 +103,39 @@ class BackgroundCall {
     }
     return !call.returned();
 }
+
+/// How often this process has mapped memory of another one, and unmapped it.
+struct Mappings {
+    std::uint64_t opened = 0, closed = 0;
+};
+[[nodiscard]] inline Mappings mappings() {
+    void (*read)(std::uint64_t*, std::uint64_t*) = nullptr;
+    Library("libawaken-emulator.so").bind(read, "awaken_emulator_mappings");
+    Mappings now;
+    read(&now.opened, &now.closed);
+    return now;
+}
+
+/// Whether `other` succeeds, but not while `open` is under way. Opens and closes until that was seen to be under way.
+[[nodiscard]] inline bool waits_for_opening(const std::function<int()>& other, const std::function<int()>& open,
+                                            const std::function<int()>& close) {
+    for (bool seen = false; !seen;) {
+        const BackgroundCall opening(open);
+        while (waiting_threads().inside == 0 && !opening.returned()) {
+            std::this_thread::yield();
+        }
+        seen = !opening.returned();
+        const bool succeeded = other() == 0;
+        const bool over = waiting_threads().inside == 0;
+        if (opening.result() != 0 || close() != 0 || !succeeded || !over) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/// Values of AWAKEN_TEST_IPC_OPEN_US that let the opening of 1 MiB take long enough to be seen: by either part of it.
+constexpr const char* kSlowOpenings[] = {"50000", "0+51200000"};
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 

@@ -232,6 +232,7 @@ TEST(Settings, EveryVariableIsDescribedOnce) {
                                    "AWAKEN_EMULATE_MEMORY",
                                    "AWAKEN_TEST_FAULTS",
                                    "AWAKEN_TEST_DELAY_US",
+                                   "AWAKEN_TEST_IPC_OPEN_US",
                                    "AWAKEN_TEST_BUSY"}) {
         EXPECT_EQ(names.count(name), 1U) << name;
     }
