@@ -7,6 +7,7 @@ memory_churn.cpp (memory that comes and goes) and processes.cpp (the edges of a 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -225,6 +226,55 @@ def test_a_large_allocation_is_mapped_when_that_pays(
         assert "direct" not in paths, paths
     else:
         assert {"direct", "copied"} <= paths, paths
+
+
+# ---- mappings that take long, or cannot be had -----------------------------------------------------------------------
+
+# Settings, whether rank 1 alone has them, and the ranks that then map memory of the other one.
+MAPPING: dict[str, tuple[dict[str, str], bool, set[int]]] = {
+    "quick": ({}, False, {0, 1}),
+    "slow": ({"AWAKEN_TEST_IPC_OPEN_US": "5000+50000"}, False, {0, 1}),
+    "slow_for_one": ({"AWAKEN_TEST_IPC_OPEN_US": "20000"}, True, {0, 1}),
+    "refused": ({"AWAKEN_TEST_FAULTS": "ipc-open"}, False, set()),
+    "refused_to_one": ({"AWAKEN_TEST_FAULTS": "ipc-open"}, True, {0}),
+    "not_exported": ({"AWAKEN_TEST_FAULTS": "ipc-export"}, False, set()),
+}
+MAPPING_MACHINES = [("mpich", "cuda:2"), ("mpich", "hip:2"), ("openmpi", "hip:2"), ("openmpi", "cuda:2")]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "mpi", "emulate"),
+    [
+        # Each under both MPIs and as both vendors; --long has all combinations.
+        pytest.param(mapping, mpi, emulate, marks=[] if (at + number) % 2 == 0 else pytest.mark.long)
+        for at, mapping in enumerate(MAPPING)
+        for number, (mpi, emulate) in enumerate(MAPPING_MACHINES)
+    ],
+)
+def test_memory_that_is_used_once(
+    mapping: str,
+    mpi: str,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """Each message is of memory that nobody has mapped, and comes however long that takes; nothing stays mapped."""
+    settings, one_alone, mapping_ranks = MAPPING[mapping]
+    words = [word for setting in settings.items() for word in harness.one_differs(mpi, "=".join(setting))]
+    command: list[str | Path] = [
+        *(words if one_alone else []), rank_program(mpi, "memory_churn"), gpu_option(emulate), "--mix=device",
+        "--filter=used_once",
+    ]  # fmt: skip
+    environment = {} if one_alone else settings
+    result = harness.run_ranks(
+        mpi_named(mpi), 2, command, emulate=emulate, environment=environment, timeout=harness.HANG_S
+    )
+    result.check()
+    assert result.output.count("\nok used_once") == 2, result.explain()
+    opened = {int(rank): int(count) for rank, count in re.findall(r"# rank (\d) opened (\d+) mappings", result.output)}
+    assert opened.keys() == {0, 1}, result.explain()
+    assert {rank for rank, count in opened.items() if count > 0} == mapping_ranks, opened
 
 
 # ---- from host memory to device memory -------------------------------------------------------------------------------
