@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 namespace ranks {
 
@@ -12,6 +14,17 @@ template <typename Function>
 [[nodiscard]] Function* emulator_function(const char* name) {
     void* const library = dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD);
     return library != nullptr ? reinterpret_cast<Function*>(dlsym(library, name)) : nullptr;
+}
+
+/// The same for programs that show nothing without it.
+template <typename Function>
+[[nodiscard]] Function& required_emulator_function(const char* name) {
+    auto* const found = emulator_function<Function>(name);
+    if (found == nullptr) {
+        std::printf("FAIL %s: the emulated driver is not there\n", name);
+        std::exit(1);
+    }
+    return *found;
 }
 
 /// How often this process has mapped memory of another one, and unmapped it; zeros where nobody counts.

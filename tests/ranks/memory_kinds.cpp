@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "awaken/awaken.h"
+#include "emulated.h"
 #include "support.h"
 
 using namespace ranks;
@@ -368,15 +369,7 @@ void asserted_by_files() {
 }
 
 std::uint64_t pointer_queries() {
-    static auto* const count = [] {
-        void* const library = dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD);
-        auto* const found = library != nullptr ? dlsym(library, "awaken_emulator_pointer_queries") : nullptr;
-        if (found == nullptr) {
-            std::printf("FAIL counting: the emulated driver is not there\n");
-            std::exit(1);
-        }
-        return reinterpret_cast<std::uint64_t (*)()>(found);
-    }();
+    static auto& count = ranks::required_emulator_function<std::uint64_t()>("awaken_emulator_pointer_queries");
     return count();
 }
 

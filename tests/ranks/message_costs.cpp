@@ -6,7 +6,6 @@
 // asked about what the program did before (with `--bursts`, and nothing else); and however many are sent before their
 // receives are there, each costs the same (with `--late`, and nothing else). `--large` exchanges short messages from
 // allocations of more than 64 MiB, and nothing else.
-#include <dlfcn.h>
 #include <mpi.h>
 #include <sched.h>
 
@@ -21,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "emulated.h"
 #include "gpu_memory.h"
 #include "shared_words.h"
 #include "types.h"
@@ -41,17 +41,8 @@ struct Operations {
 };
 
 Operations operations() {
-    using Function = void (*)(std::uint64_t*, std::uint64_t*, std::uint64_t*);
-    static const auto count = [] {
-        void* const library = dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD);
-        auto* const found =
-            library != nullptr ? reinterpret_cast<Function>(dlsym(library, "awaken_emulator_operations")) : nullptr;
-        if (found == nullptr) {
-            std::printf("FAIL counting: the emulated driver is not there\n");
-            std::exit(1);
-        }
-        return found;
-    }();
+    static auto& count = ranks::required_emulator_function<void(std::uint64_t*, std::uint64_t*, std::uint64_t*)>(
+        "awaken_emulator_operations");
     Operations result;
     count(&result.copies, &result.kernels, &result.events);
     return result;
@@ -59,13 +50,8 @@ Operations operations() {
 
 /// How often this process asked about an event and heard that it is over, which is what real drivers take long for.
 std::uint64_t answers() {
-    using Function = std::uint64_t (*)();
-    static auto* const count = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "awaken_emulator_answers"));
-    static auto* const found =
-        count != nullptr ? count
-                         : reinterpret_cast<Function>(dlsym(dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD),
-                                                            "awaken_emulator_answers"));
-    return found();
+    static auto& count = ranks::required_emulator_function<std::uint64_t()>("awaken_emulator_answers");
+    return count();
 }
 
 /// Memory whose bytes say where they are.

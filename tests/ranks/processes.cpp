@@ -19,10 +19,9 @@
 //
 // Each prints `ok MODE` on rank 0, or `FAIL processes: why`. With dies, rank 0 prints `survivor: ...` when its call
 // has come to an end, by an error or not.
-#include <dlfcn.h>
-
 #include <atomic>
 
+#include "emulated.h"
 #include "steps.h"
 
 using namespace ranks;
@@ -296,10 +295,7 @@ void survive(int code, const char* call) {
 
 /// Has the emulated driver call in the midst of this process's next large copy.
 void interrupt_copy(void (*const halfway)()) {
-    using Function = void (*)(std::size_t, void (*)());
-    void* const library = dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD);
-    auto* const found =
-        library != nullptr ? reinterpret_cast<Function>(dlsym(library, "awaken_emulator_interrupt_copy")) : nullptr;
+    auto* const found = emulator_function<void(std::size_t, void (*)())>("awaken_emulator_interrupt_copy");
     if (found == nullptr) {
         throw std::runtime_error("only the emulated driver can be interrupted");
     }
