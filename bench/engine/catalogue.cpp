@@ -28,6 +28,12 @@ constexpr TestInfo between_ranks(const char* name, const char* title, Family fam
             false, exact_ranks, 2,      options,          summary};
 }
 
+/// What OMB has no program for, and therefore no script osu_NAME.
+constexpr TestInfo of_ours(const char* name, const char* title, Family family, const char* options,
+                           const char* summary) {
+    return {name, title, family, Collective::none, false, false, false, true, false, 0, 2, options, summary};
+}
+
 constexpr TestInfo through_a_window(const char* name, const char* title, Family family, OneSided operation,
                                     const char* summary, bool reduction = false) {
     return {name,    title,     family, Collective::none,
@@ -176,6 +182,9 @@ constexpr std::array kCatalogue{
              "time of MPI_Init"},
     TestInfo{"hello", "Hello World Test", Family::startup, Collective::none, false, false, false, false, false, 0, 1,
              "hv", "starts, says how many ranks there are, and ends"},
+
+    of_ours("first", "First Communication Test", Family::first, "hvmidI",
+            "what processes do first: a message, an exchange, MPI_Allreduce; each time of a launch of its own"),
 };
 
 }  // namespace table
@@ -257,6 +266,8 @@ Defaults defaults_of(const TestInfo& test) noexcept {
                 return {0, 0, 1000, 1000, 100, 100, 1};
             }
             return {1, kMiB, 1000, 100, 100, 10, 1};
+        case Family::first:
+            return {160 * std::size_t{1024}, 800 * kMiB, 5, 5, 0, 0, 1};
         case Family::startup:
             break;
     }

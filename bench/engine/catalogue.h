@@ -27,7 +27,8 @@ enum class Family : std::uint8_t {
     collective,              ///< time of each call, averaged over ranks
     nonblocking_collective,  ///< with overlap
     persistent_collective,
-    startup  ///< init, hello
+    startup,  ///< init, hello
+    first     ///< what processes that have not communicated yet do first
 };
 
 enum class Collective : std::uint8_t {

@@ -61,6 +61,13 @@ class Table {
     std::vector<std::vector<std::string>> _rows;
 };
 
+/// Null where the contender has none.
+const Measurement* at(const ContenderResult& contender, const std::size_t size) {
+    const auto found = std::find_if(contender.measurements.begin(), contender.measurements.end(),
+                                    [&](const Measurement& measurement) { return measurement.size == size; });
+    return found == contender.measurements.end() ? nullptr : &*found;
+}
+
 class Comparison {
   public:
     Comparison(const RunResult& result, const Options& options) : _result(result) {
@@ -128,12 +135,6 @@ class Comparison {
             text += "# " + contender->name + ": " + contender->description + "\n";
         }
         return text;
-    }
-
-    [[nodiscard]] static const Measurement* at(const ContenderResult& contender, std::size_t size) {
-        const auto found = std::find_if(contender.measurements.begin(), contender.measurements.end(),
-                                        [&](const Measurement& measurement) { return measurement.size == size; });
-        return found == contender.measurements.end() ? nullptr : &*found;
     }
 
     /// The first contender that ran in the same mode.
@@ -309,6 +310,63 @@ class Comparison {
 };
 
 }  // namespace
+
+std::string first_table(const std::vector<RunResult>& results) {
+    const RunResult& any = results.front();
+    std::string head = std::string("# ") + any.test->title + ": " + std::to_string(any.ranks) + " ranks\n";
+    std::string remarks;
+    std::set<std::string> told;
+    const auto tell_once = [&](std::string& text, const std::string& line) {
+        if (told.insert(line).second) {
+            text += line;
+        }
+    };
+    Table table;
+    table.add({"# Operation", "Size", "Allocation", "Contender", "First", "Second", "Ratio", "Launches"});
+    const auto cell = [](const Summary& summary) {
+        return summary.count == 0
+                   ? kMissing
+                   : with_interval(digits(summary.median), digits(summary.minimum), digits(summary.maximum));
+    };
+    for (std::size_t run = 0; run + 1 < results.size(); run += 2) {
+        const RunResult& first = results[run];
+        const std::string operation = first.operation.substr(first.operation.find(' ') + 1);
+        std::set<std::size_t> sizes;
+        for (const ContenderResult& contender : first.contenders) {
+            for (const Measurement& measurement : contender.measurements) {
+                sizes.insert(measurement.size);
+            }
+            if (!contender.description.empty()) {
+                tell_once(head, "# " + contender.name + ": " + contender.description + "\n");
+            }
+            if (!contender.unavailable.empty()) {
+                tell_once(remarks, "# " + contender.name + " could not run: " + contender.unavailable + "\n");
+            }
+        }
+        for (const std::size_t size : sizes) {
+            for (std::size_t i = 0; i < first.contenders.size(); ++i) {
+                const ContenderResult& contender = first.contenders[i];
+                const Measurement* const one = at(contender, size);
+                const Measurement* const two = at(results[run + 1].contenders[i], size);
+                if (one == nullptr || two == nullptr) {
+                    continue;
+                }
+                const double ratio = two->summary.median > 0 ? one->summary.median / two->summary.median : 0;
+                table.add({operation, std::to_string(size), std::to_string(first.allocation), contender.name,
+                           cell(one->summary), cell(two->summary), ratio > 0 ? digits(ratio) : kMissing,
+                           std::to_string(one->summary.count)});
+                if (one->errors != 0) {
+                    remarks += "# " + contender.name + " WRONG DATA: " + operation + " of " + std::to_string(size) +
+                               " bytes: " + std::to_string(one->errors) + " elements; " + one->first_error + "\n";
+                } else if (!one->validated) {
+                    tell_once(remarks, "# " + contender.name + ": data not checked\n");
+                }
+            }
+        }
+    }
+    return head + "\n# Median time over launches [least, greatest], us: the first of a process, and the same again\n" +
+           table.text() + (remarks.empty() ? "" : "\n" + remarks);
+}
 
 std::string comparison_table(const RunResult& result, const Options& options) {
     return Comparison(result, options).text();

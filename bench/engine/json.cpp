@@ -72,13 +72,15 @@ constexpr std::tuple kEntries<ContenderResult>{
     Entry{"name", &ContenderResult::name}, Entry{"mode", &ContenderResult::mode},
     Entry{"unavailable", &ContenderResult::unavailable}, Entry{"description", &ContenderResult::description},
     Entry{"measurements", &ContenderResult::measurements}};
-/// Without its test, and of one-sided tests without their window.
+/// Without its test and what only some families have.
 template <>
 constexpr std::tuple kEntries<RunResult>{Entry{"type", &RunResult::type}, Entry{"ranks", &RunResult::ranks},
                                          Entry{"window_size", &RunResult::window_size},
                                          Entry{"pairs", &RunResult::pairs}};
 constexpr std::tuple kWindowEntries{Entry{"window_creation", &RunResult::window_creation},
                                     Entry{"synchronization", &RunResult::synchronisation}};
+constexpr std::tuple kFirstEntries{Entry{"operation", &RunResult::operation},
+                                   Entry{"allocation", &RunResult::allocation}};
 constexpr std::tuple kContenderEntries{Entry{"contenders", &RunResult::contenders}};
 // These are written only. Of -T's types there may be several, so that bytes of a derived type would be of one of them.
 template <>
@@ -172,6 +174,9 @@ Json json_of(const RunResult& run) {
     write(kEntries<RunResult>, run, json);
     if (run.test->is_one_sided()) {
         write(kWindowEntries, run, json);
+    }
+    if (run.test->family == Family::first) {
+        write(kFirstEntries, run, json);
     }
     write(kContenderEntries, run, json);
     return json;
@@ -323,6 +328,9 @@ class Reader {
         read(kEntries<RunResult>, run);
         if (run.test->is_one_sided()) {
             read(kWindowEntries, run);
+        }
+        if (run.test->family == Family::first) {
+            read(kFirstEntries, run);
         }
         read(kContenderEntries, run);
     }

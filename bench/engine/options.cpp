@@ -225,6 +225,12 @@ constexpr Choices<Mode, 2> kModes{{{"waited", Mode::waited}, {"queued", Mode::qu
                                   "is not a timing mode",
                                   "use waited, queued or waited,queued",
                                   std::strcmp};
+constexpr Choices<FirstOperation, 3> kFirstOperations{{{"message", FirstOperation::message},
+                                                       {"exchange", FirstOperation::exchange},
+                                                       {"allreduce", FirstOperation::allreduce}},
+                                                      "is not an operation",
+                                                      "use message, exchange or allreduce, or several with commas",
+                                                      std::strcmp};
 constexpr Choices<const char*, 2> kOmbVersions{
     {{"7.5", "7.5"}, {"7.0", "7.0"}}, "is not a known output", "use 7.5 or 7.0"};
 
@@ -536,12 +542,22 @@ void set_contenders(Parser& parser, const std::string& option, const std::string
     }
 }
 
-void set_modes(Parser& parser, const std::string& option, const std::string& value) {
-    std::vector<Mode> modes;
+/// Words with commas. Said again, it replaces what was said before.
+template <auto member, const auto& choices>
+void set_choices(Parser& parser, const std::string& option, const std::string& value) {
+    auto& values = parser.options().*member;
+    values.clear();
     for (const std::string& name : split(value, ',')) {
-        add_if_new(modes, kModes.parse(option, name));
+        add_if_new(values, choices.parse(option, name));
     }
-    parser.options().modes = std::move(modes);
+}
+
+void set_allocations(Parser& parser, const std::string& option, const std::string& value) {
+    std::vector<std::size_t>& allocations = parser.options().allocations;
+    allocations.clear();
+    for (const std::string& size : split(value, ',')) {
+        add_if_new(allocations, parse_bytes(size, option));
+    }
 }
 
 /// A positive fraction, also as a percentage.
@@ -664,8 +680,8 @@ const std::vector<Row>& rows() {
         {kOurs, "turns", "FILE", "given to launches of a comparison by the process that starts them",
          set_text<&Options::turns>},
         {kOurs, "mode", "waited,queued",
-         "comparisons: each call waited for, or calls started back to back and waited for together", set_modes,
-         "waited"},
+         "comparisons: each call waited for, or calls started back to back and waited for together",
+         set_choices<&Options::modes, kModes>, "waited"},
         {kOurs, "adaptive", "", "iterations until --precision or --max-time is reached", set_flag<&Options::adaptive>},
         {kOurs, "precision", "FRACTION",
          "stops when the 95 % interval of the median is within this part of it; implies --adaptive", set_precision,
@@ -685,6 +701,11 @@ const std::vector<Row>& rows() {
          set_number<&Options::partitions, 1>, to_string(defaults.partitions)},
         {kOurs, "step-factor", "N", "from one size to the next", set_number<&Options::step_factor, std::size_t{2}>,
          "2"},
+        {kOurs, "operation", "LIST", "first: what processes do first, of message, exchange and allreduce",
+         set_choices<&Options::operations, kFirstOperations>, "message,exchange,allreduce"},
+        {kOurs, "allocation", "SIZE,SIZE,..",
+         "first: sizes of the buffers that messages are the beginning of, with K, M or G as for -m", set_allocations,
+         "the sizes of -m"},
         {kOurs, "no-check", "", "leaves out the check of the data", set_flag<&Options::validate, false>},
         {kOurs, "self-test", "", "damages data on purpose, which the check must find", set_flag<&Options::self_test>},
         {kOurs, "assume-gpu-aware", "",
@@ -725,6 +746,16 @@ bool takes(const TestInfo& test, const Row& row) {
     }
     if (name == "buffers") {
         return takes_sides(test);
+    }
+    const bool first = test.family == Family::first;
+    if (name == "operation" || name == "allocation") {
+        return first;
+    }
+    // What happens once in a process cannot be repeated, queued or tried out before.
+    static const std::set<std::string_view> kRepeated = {"adaptive", "precision", "max-time",
+                                                         "mode",     "self-test", "omb-version"};
+    if (first && kRepeated.count(name) != 0) {
+        return false;
     }
     // What only says something of messages has no meaning for starting up.
     static const std::set<std::string_view> kForAll = {"native", "emulate",     "quiet", "no-progress",
@@ -808,9 +839,33 @@ void refuse_sizes_below_an_element(Parser& parser) {
     }
 }
 
+/// Each size of `first` must fit into an allocation, and each allocation hold a size.
+void refuse_figures_without_room(const Options& options, const TestInfo& test) {
+    const std::vector<FirstFigure> figures = first_figures(options, test);
+    const auto refuse_others = [&](const std::vector<std::size_t>& values, std::size_t FirstFigure::* member,
+                                   const std::string& what) {
+        for (const std::size_t value : values) {
+            if (std::none_of(figures.begin(), figures.end(),
+                             [&](const FirstFigure& figure) { return figure.*member == value; })) {
+                throw Error(what + " of " + std::to_string(value) + " bytes",
+                            "a message is the beginning of an allocation: give --allocation as much as -m, or more");
+            }
+        }
+    };
+    refuse_others(sizes_to_measure(options, test, ElementType::char_), &FirstFigure::size,
+                  "no allocation holds a message");
+    refuse_others(options.allocations, &FirstFigure::allocation, "no message of -m fits into an allocation");
+}
+
 void check_combinations(Parser& parser) {
     const TestInfo& test = parser.test;
     Options& options = parser.options();
+    if (test.family == Family::first && options.contenders.empty()) {
+        // A single contender is started from here, too.
+        ContenderChoice& contender = options.contenders.emplace_back();
+        contender.kind = options.native ? ContenderChoice::Kind::native : ContenderChoice::Kind::awaken;
+        contender.name = to_string(contender.kind);
+    }
     const bool compares = !options.contenders.empty();
     const bool limits = parser.has("--precision") || parser.has("--max-time");
     const auto layered =
@@ -849,7 +904,7 @@ void check_combinations(Parser& parser) {
         }
     }
     // A fixed number of iterations wins; precision and time alone say that they are to be chosen.
-    if (!parser.has("-i")) {
+    if (!parser.has("-i") && test.family != Family::first) {
         options.adaptive = options.adaptive || limits || compares;
     }
     if (test.one_sided == OneSided::compare_and_swap && !options.types.empty()) {
@@ -875,6 +930,9 @@ void check_combinations(Parser& parser) {
                         "give both, the smaller first: -m MIN:MAX");
         }
         refuse_sizes_below_an_element(parser);
+    }
+    if (test.family == Family::first) {
+        refuse_figures_without_room(options, test);
     }
     // As in OMB: one managed buffer would have migrated when the next message of the window is sent.
     const auto managed = [](const BufferChoice& choice) { return choice.kind == BufferKind::managed; };
@@ -1106,6 +1164,10 @@ const char* to_string(Mode mode) noexcept {
     return kModes.named(mode).word;
 }
 
+const char* to_string(FirstOperation operation) noexcept {
+    return kFirstOperations.named(operation).word;
+}
+
 const char* to_string(ContenderChoice::Kind kind) noexcept {
     return kContenders.named(kind).word;
 }
@@ -1255,6 +1317,10 @@ std::vector<ElementType> types_to_measure(const Options& options, const TestInfo
     if (!options.types.empty()) {
         return options.types;
     }
+    if (test.family == Family::first) {
+        const bool reduces = options.operations == std::vector{FirstOperation::allreduce};
+        return {reduces ? ElementType::int_ : ElementType::char_};
+    }
     if (!test.reduction) {
         return {ElementType::char_};
     }
@@ -1273,15 +1339,37 @@ std::vector<std::size_t> sizes_to_measure(const Options& options, const TestInfo
     }
     const Defaults defaults = defaults_of(test);
     const std::size_t maximum = options.maximum_size.value_or(defaults.maximum_size);
+    const std::size_t minimum = options.minimum_size.value_or(defaults.minimum_size);
+    if (test.family == Family::first && !options.step_factor) {
+        return minimum < maximum ? std::vector{minimum, maximum} : std::vector{minimum};
+    }
     const std::size_t factor = options.step_factor.value_or(2);
     std::vector<std::size_t> sizes;
-    for (std::size_t size = options.minimum_size.value_or(defaults.minimum_size); size <= maximum; size *= factor) {
+    for (std::size_t size = minimum; size <= maximum; size *= factor) {
         sizes.push_back(size);
         if (size > std::numeric_limits<std::size_t>::max() / factor) {
             break;
         }
     }
     return sizes;
+}
+
+std::vector<FirstFigure> first_figures(const Options& options, const TestInfo& test) {
+    constexpr FirstOperation kAll[] = {FirstOperation::message, FirstOperation::exchange, FirstOperation::allreduce};
+    const std::vector<std::size_t> sizes = sizes_to_measure(options, test, ElementType::char_);
+    std::vector<FirstFigure> figures;
+    for (const FirstOperation operation :
+         options.operations.empty() ? std::vector(std::begin(kAll), std::end(kAll)) : options.operations) {
+        const std::size_t element = operation == FirstOperation::allreduce ? size_of(ElementType::int_) : 1;
+        for (const std::size_t allocation : options.allocations.empty() ? sizes : options.allocations) {
+            for (const std::size_t size : sizes) {
+                if (size >= element && size <= allocation) {
+                    figures.push_back({operation, allocation, size});
+                }
+            }
+        }
+    }
+    return figures;
 }
 
 Repetitions repetitions_at(const Options& options, const TestInfo& test, std::size_t size) {

@@ -88,6 +88,16 @@ enum class Synchronisation : std::uint8_t { lock, pscw, fence, flush, flush_loca
     return synchronisation == Synchronisation::fence || synchronisation == Synchronisation::pscw;
 }
 
+/// --operation: what the processes of `first` do first.
+enum class FirstOperation : std::uint8_t {
+    message,   ///< rank 0 sends, rank 1 receives
+    exchange,  ///< each rank sends to the next and receives from the one before, all at once
+    allreduce
+};
+
+/// "message", ...
+[[nodiscard]] const char* to_string(FirstOperation operation) noexcept;
+
 /// Which contenders run, and how they differ. See docs/benchmarks.md.
 struct ContenderChoice {
     enum class Kind : std::uint8_t {
@@ -163,6 +173,8 @@ struct Options {
     bool unaligned = false;                    ///< --unaligned: buffers start one element past their allocation
     int partitions = 8;                        ///< --partitions: of partitioned_latency
     std::optional<std::size_t> step_factor;    ///< --step-factor, default 2
+    std::vector<FirstOperation> operations;    ///< --operation; empty: all
+    std::vector<std::size_t> allocations;      ///< --allocation, bytes; empty: the sizes of messages
     bool progress = true;                      ///< --no-progress
     bool quiet_notes = false;                  ///< --quiet: no notes on stderr
     bool native = false;                       ///< --native: the layer is not loaded; read by `awaken bench`
@@ -228,9 +240,19 @@ struct RankBuffers {
 /// (7.0), all others to MPI_CHAR.
 [[nodiscard]] std::vector<ElementType> types_to_measure(const Options& options, const TestInfo& test);
 
-/// The sizes to measure, ascending, in bytes: -m and --step-factor over the test's own; a single 0 when it has none,
-/// and that of `type` when it is of one element. Those that the type does not fit into are among them.
+/// The sizes to measure, ascending, in bytes: -m and --step-factor over the test's own (of `first` without the latter
+/// the two ends alone); a single 0 when it has none, and that of `type` when it is of one element. Those that the type
+/// does not fit into are among them.
 [[nodiscard]] std::vector<std::size_t> sizes_to_measure(const Options& options, const TestInfo& test, ElementType type);
+
+/// One figure of `first`, whose every sample is a launch.
+struct FirstFigure {
+    FirstOperation operation;
+    std::size_t allocation;  ///< bytes of the send buffer and of the receive buffer of a rank
+    std::size_t size;        ///< bytes of the message, which is their beginning
+};
+/// Each operation of --operation out of each allocation, with each size that fits.
+[[nodiscard]] std::vector<FirstFigure> first_figures(const Options& options, const TestInfo& test);
 
 /// Iterations and warm-up calls at one size: -i and -x, or the test's own.
 struct Repetitions {

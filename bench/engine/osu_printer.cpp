@@ -339,6 +339,9 @@ std::string title_line(const TestInfo& test, const Options& options, Accelerator
     const std::string suffix = title_suffix(test.family, accelerator);
     const std::string version = " v" + options.omb_version;
     const std::string title = test.title;
+    if (test.family == Family::first) {
+        return "# " + title;  // OMB has no such program
+    }
     if (!test.is_one_sided()) {
         return "# OSU MPI" + suffix + " " + title + version;
     }

@@ -57,6 +57,11 @@ class Printer {
 /// bandwidth, and bus bandwidth for collectives. Contenders that could not run are named with the reason.
 [[nodiscard]] std::string comparison_table(const RunResult& result, const Options& options);
 
+/// The table of `first`: one line for each operation, size, allocation and contender, with the first time of a process,
+/// the second, and how many times the second the first is. Of each operation and allocation `results` hold the run of
+/// the first times, and behind it that of the second.
+[[nodiscard]] std::string first_table(const std::vector<RunResult>& results);
+
 /// The whole run as JSON; schema in docs/benchmarks.md ("awaken-bench", version 1).
 [[nodiscard]] std::string to_json(const std::vector<RunResult>& results, const Options& options,
                                   const Manifest& manifest);

@@ -63,6 +63,8 @@ struct RunResult {
     int pairs = 0;
     std::string window_creation;  ///< "MPI_Win_allocate"; one-sided tests
     std::string synchronisation;  ///< "MPI_Win_flush"; one-sided tests
+    std::string operation;        ///< "message"; of `first` in the end "first message" and "second message"
+    std::size_t allocation = 0;   ///< bytes; `first`
     std::vector<ContenderResult> contenders;
 };
 

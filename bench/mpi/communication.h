@@ -142,6 +142,10 @@ class Communication {
     /// "MPICH 5.0.2 through Awaken", "NCCL 2.27.3".
     [[nodiscard]] virtual std::string description() const = 0;
 
+    /// Makes what a program has to make before it communicates in this way, such as NCCL's communicator; does nothing
+    /// once that is there. `first` times it with the first operation. Collective; all ranks come to the same answer.
+    virtual void connect() {}
+
     /// Called by all ranks before a size is measured, with all buffers that calls will use at this rank. Allocates
     /// what is needed (pinned images, IPC mappings) and throws Unavailable when this contender cannot run with them;
     /// all ranks must come to the same answer.

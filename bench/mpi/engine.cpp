@@ -231,9 +231,10 @@ class Measurements {
     [[nodiscard]] std::unique_ptr<Benchmark> make_benchmark(const Environment& environment) const {
         std::unique_ptr<Benchmark> benchmark;
         const auto make = [&] {
-            benchmark = environment.test.is_collective()  ? make_collective(environment)
-                        : environment.test.is_one_sided() ? make_one_sided(environment)
-                                                          : make_point_to_point(environment);
+            benchmark = environment.test.is_collective()           ? make_collective(environment)
+                        : environment.test.is_one_sided()          ? make_one_sided(environment)
+                        : environment.test.family == Family::first ? make_first(environment)
+                                                                   : make_point_to_point(environment);
         };
         together(communicator(), make, Peers::may_wait);
         return benchmark;
@@ -261,6 +262,9 @@ class Measurements {
                         raw = make_raw(_environment);
                     } else {
                         with = make_contender(choice.kind);
+                        if (_environment.test.family != Family::first) {
+                            with->connect();
+                        }
                     }
                 };
                 together(communicator(), make, Peers::may_wait);
@@ -329,6 +333,11 @@ class Measurements {
         if (_environment.test.is_one_sided()) {
             result.window_creation = mpi_name(window_form_of(_options, _environment.test));
             result.synchronisation = mpi_name(synchronisation_of(_options, _environment.test));
+        }
+        if (_environment.test.family == Family::first) {
+            const FirstFigure figure = first_figures(_options, _environment.test).front();
+            result.operation = to_string(figure.operation);
+            result.allocation = figure.allocation;
         }
         for (const Entry& entry : entries) {
             result.contenders.push_back(entry.result);

@@ -1,6 +1,8 @@
 #include "mpi/host_images.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <new>
 #include <string>
 
 #include "base/error.h"
@@ -17,7 +19,8 @@ void check(const gpu::Status& status, const char* const what) {
 
 }  // namespace
 
-HostImages::HostImages(gpu::Runtime& gpu, const int device) : _gpu(gpu), _device(device) {
+HostImages::HostImages(gpu::Runtime& gpu, const int device, const Memory memory)
+    : _gpu(gpu), _device(device), _memory(memory) {
     if (device >= 0) {
         check(_gpu.create_stream(device, true, _stream), "creating a stream");
     }
@@ -32,7 +35,11 @@ HostImages::~HostImages() {
 
 void HostImages::release() noexcept {
     for (const Image& image : _images) {
-        static_cast<void>(_gpu.free_pinned(image.host).ok());
+        if (_memory == Memory::pinned) {
+            static_cast<void>(_gpu.free_pinned(image.host).ok());
+        } else {
+            std::free(image.host);
+        }
     }
     _images.clear();
 }
@@ -44,8 +51,13 @@ void HostImages::prepare(const std::span<const Buffer* const> buffers) {
             buffer->kind() != BufferKind::managed) {
             continue;
         }
+        const std::size_t bytes = std::max<std::size_t>(buffer->size(), 1);
         void* memory = nullptr;
-        check(_gpu.allocate_pinned(std::max<std::size_t>(buffer->size(), 1), memory), "allocating pinned memory");
+        if (_memory == Memory::pinned) {
+            check(_gpu.allocate_pinned(bytes, memory), "allocating pinned memory");
+        } else if (memory = std::malloc(bytes); memory == nullptr) {
+            throw std::bad_alloc();
+        }
         _images.push_back({static_cast<std::byte*>(buffer->data()), buffer->size(), static_cast<std::byte*>(memory)});
     }
 }

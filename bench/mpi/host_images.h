@@ -1,9 +1,10 @@
-// Images of GPU buffers in pinned host memory, for staging by hand: allocated once, copied on one stream.
+// Images of GPU buffers in host memory, for staging by hand: allocated once, copied on one stream.
 //
 // Compiled once per MPI ABI.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -21,14 +22,16 @@ struct ImageCopy {
 
 class HostImages {
   public:
+    enum class Memory : std::uint8_t { pinned, pageable };
+
     /// `device`: whose stream copies; -1 where there is no GPU, and no buffer that needs an image.
-    HostImages(gpu::Runtime& gpu, int device);
+    HostImages(gpu::Runtime& gpu, int device, Memory memory = Memory::pinned);
     ~HostImages();
     HostImages(const HostImages&) = delete;
     HostImages& operator=(const HostImages&) = delete;
 
     /// Allocates images of those of the buffers that an MPI cannot touch, or that the GPU has, in place of all earlier
-    /// ones. Throws Error when pinned memory runs out.
+    /// ones. Throws Error when memory runs out.
     void prepare(std::span<const Buffer* const> buffers);
 
     /// Where the MPI finds what a program has at `data`: itself when that is host memory.
@@ -54,6 +57,7 @@ class HostImages {
 
     gpu::Runtime& _gpu;
     const int _device;
+    const Memory _memory;
     gpu::StreamHandle _stream;
     std::vector<Image> _images;
 };

@@ -1,5 +1,6 @@
 // What a program does by hand when its MPI takes no device memory, done well: images of the device buffers in pinned
-// host memory, allocated once; copies on one stream; the MPI's own functions on the images.
+// host memory, allocated once; copies on one stream; the MPI's own functions on the images. A program that communicates
+// once does not page-lock memory for it: in `first` the images are pageable.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -41,7 +42,9 @@ struct PendingCopies final : OperationState {
 class Staged final : public Communication {
   public:
     explicit Staged(const Environment& environment)
-        : _images(environment.gpu, environment.device), _mpi(library_functions()) {}
+        : _images(environment.gpu, environment.device,
+                  environment.test.family == Family::first ? HostImages::Memory::pageable : HostImages::Memory::pinned),
+          _mpi(library_functions()) {}
 
     [[nodiscard]] std::string description() const override { return short_version() + " with copies by hand"; }
 

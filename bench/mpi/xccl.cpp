@@ -82,21 +82,26 @@ class Xccl final : public Communication {
           _rank(environment.rank),
           _ranks(environment.ranks) {
         refuse_threads(environment.test);
-        std::optional<Error> problem = find_library();
+        const std::optional<Error> problem = find_library();
         agree_to_run(_mpi_communicator, problem);
-        try {
-            problem = connect();
-            agree_to_run(_mpi_communicator, problem);
-        } catch (...) {
-            disconnect();
-            throw;
-        }
     }
     ~Xccl() override { disconnect(); }
     Xccl(const Xccl&) = delete;
     Xccl& operator=(const Xccl&) = delete;
 
     [[nodiscard]] std::string description() const override { return _library->title(); }
+
+    void connect() override {
+        if (_communicator.value != nullptr) {
+            return;
+        }
+        try {
+            agree_to_run(_mpi_communicator, make_communicator());
+        } catch (...) {
+            disconnect();
+            throw;
+        }
+    }
 
     void prepare(MPI_Comm communicator, std::span<const Buffer* const> buffers) override {
         std::optional<Error> problem;
@@ -224,7 +229,7 @@ class Xccl final : public Communication {
     }
 
     /// All ranks come here together and leave together, however it ends.
-    std::optional<Error> connect() {
+    std::optional<Error> make_communicator() {
         ccl::UniqueId identifier;
         ccl::Status status;
         if (_rank == 0) {

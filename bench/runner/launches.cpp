@@ -235,7 +235,10 @@ std::vector<std::string> launcher_of(const ContenderChoice& contender, const Tes
     return launch_words(*common, options.launched_ranks);
 }
 
+/// Contenders with the same command share a launch, except in `first`: what one of them does there would no longer be
+/// the first of its processes.
 std::vector<Launch> make_launches(const CommandLine& command_line, const fs::path& awaken) {
+    const bool apart = command_line.test->family == Family::first;
     std::vector<Launch> launches;
     for (const ContenderChoice& contender : command_line.options.contenders) {
         std::vector<std::string> command = launcher_of(contender, *command_line.test, command_line.options, awaken);
@@ -245,7 +248,7 @@ std::vector<Launch> make_launches(const CommandLine& command_line, const fs::pat
             command.insert(command.end(), contender.environment.begin(), contender.environment.end());
         }
         auto known = std::find_if(launches.begin(), launches.end(),
-                                  [&](const Launch& launch) { return launch.command == command; });
+                                  [&](const Launch& launch) { return !apart && launch.command == command; });
         if (known == launches.end()) {
             known = launches.emplace(known);
             known->command = std::move(command);
@@ -255,8 +258,17 @@ std::vector<Launch> make_launches(const CommandLine& command_line, const fs::pat
     return launches;
 }
 
-void complete_command(Launch& launch, const std::span<char* const> words, const fs::path& awaken,
-                      const std::string& turns) {
+/// Names the launch's files, and adds to its command what it is to do. `more`: options beyond those of `words`.
+void complete(Launch& launch, const std::span<char* const> words, const fs::path& awaken, const fs::path& stem,
+              const std::string& address, const std::vector<std::string>& more = {}) {
+    launch.json = stem.native() + ".json";
+    launch.output = stem.native() + ".out";
+    launch.errors = stem.native() + ".err";
+    const std::string turns = stem.native() + ".turns";
+    // In the folder that only this user may enter. Command lines are for all users to read.
+    if (const int reason = replace_file(turns, address); reason != 0) {
+        throw Error("cannot write " + turns + " (" + std::strerror(reason) + ")", "make room on its file system");
+    }
     std::string contenders;
     bool layer = false;
     for (const ContenderChoice* const contender : launch.contenders) {
@@ -278,6 +290,7 @@ void complete_command(Launch& launch, const std::span<char* const> words, const 
                                     std::string("--json"), launch.json.native(), std::string("--no-progress")}) {
         command.push_back(word);
     }
+    command.insert(command.end(), more.begin(), more.end());
     command.insert(command.end(), options_end, words.end());
 }
 
@@ -542,12 +555,158 @@ std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& optio
     return merged;
 }
 
+// ---- first: one launch for each sample ------------------------------------------------------------------------------
+
+/// What all launches of `first` have measured. Of each operation and allocation there are two runs, one of the first
+/// times and one of those of the second call.
+class FirstResults {
+  public:
+    explicit FirstResults(const Options& options) : _options(options) {}
+
+    /// Adds what one launch has measured: the cold first call, and the one after it.
+    void add(const RunResult& measured) {
+        const ContenderResult& from = measured.contenders.front();
+        for (const bool second : {false, true}) {
+            ContenderResult& to = contender_of(measured, second, from.name);
+            to.description = from.description;
+            for (const Measurement& one : from.measurements) {
+                add(to, one, second ? one.samples : std::vector{one.cold_first});
+            }
+        }
+    }
+
+    /// Whether there is a time of this contender.
+    [[nodiscard]] bool hold(const std::string& name) const {
+        return std::any_of(_runs.begin(), _runs.end(), [&](const RunResult& run) {
+            return std::any_of(run.contenders.begin(), run.contenders.end(), [&](const ContenderResult& contender) {
+                return contender.name == name && !contender.measurements.empty();
+            });
+        });
+    }
+
+    /// All contenders are in each, in the order in which they were asked for.
+    [[nodiscard]] std::vector<RunResult>& runs() noexcept { return _runs; }
+
+  private:
+    ContenderResult& contender_of(const RunResult& measured, const bool second, const std::string& name) {
+        const std::string operation = (second ? "second " : "first ") + measured.operation;
+        auto run = std::find_if(_runs.begin(), _runs.end(), [&](const RunResult& other) {
+            return other.operation == operation && other.allocation == measured.allocation;
+        });
+        if (run == _runs.end()) {
+            run = _runs.insert(run, measured);
+            run->operation = operation;
+            run->contenders.clear();
+            for (const ContenderChoice& choice : _options.contenders) {
+                run->contenders.emplace_back().name = choice.name;
+            }
+        }
+        return *std::find_if(run->contenders.begin(), run->contenders.end(),
+                             [&](const ContenderResult& other) { return other.name == name; });
+    }
+
+    static void add(ContenderResult& contender, const Measurement& one, const std::vector<double>& samples) {
+        auto known = std::find_if(contender.measurements.begin(), contender.measurements.end(),
+                                  [&](const Measurement& other) { return other.size == one.size; });
+        if (known == contender.measurements.end()) {
+            known = contender.measurements.emplace(known);
+            known->size = one.size;
+            known->validated = true;
+        }
+        known->validated = known->validated && one.validated;
+        known->errors += one.errors;
+        known->first_error = known->first_error.empty() ? one.first_error : known->first_error;
+        if (one.errors == 0) {
+            known->samples.insert(known->samples.end(), samples.begin(), samples.end());
+        }
+        known->iterations = known->samples.size();
+        known->summary = summarize(known->samples);
+        known->average = known->summary.mean;
+        known->minimum = known->summary.minimum;
+        known->maximum = known->summary.maximum;
+    }
+
+    const Options& _options;
+    std::vector<RunResult> _runs;
+};
+
+/// Launches each contender for each figure, and all that again until there are enough samples: what disturbs the
+/// machine meanwhile meets all of them. One that cannot run is not launched again; `contenders` then say why.
+std::vector<RunResult> run_first(const CommandLine& command_line, const std::span<char* const> words,
+                                 const fs::path& awaken, const fs::path& folder, std::vector<Launch>& contenders,
+                                 Manifest& manifest) {
+    const Options& options = command_line.options;
+    const std::vector<FirstFigure> figures = first_figures(options, *command_line.test);
+    const std::size_t samples = repetitions_at(options, *command_line.test, 0).iterations;
+    const bool shows = options.progress && isatty(STDERR_FILENO) == 1;
+    FirstResults results(options);
+    std::size_t number = 0;
+    for (std::size_t sample = 0; sample < samples; ++sample) {
+        for (const auto& [operation, allocation, size] : figures) {
+            for (Launch& contender : contenders) {
+                if (!contender.failure.empty() || signal_received != 0) {
+                    continue;
+                }
+                if (shows) {
+                    std::fprintf(stderr, "\r\033[K%s: %s of %zu bytes, launch %zu of %zu, %s", command_line.test->name,
+                                 to_string(operation), size, sample + 1, samples, contender.names().c_str());
+                }
+                std::vector<Launch> launch = {contender};
+                TurnServer server(options.listen_address, 1);
+                complete(launch.front(), words, awaken, folder / std::to_string(number++), server.address(0),
+                         {"--operation", to_string(operation), "--allocation", std::to_string(allocation), "-m",
+                          std::to_string(size) + ":" + std::to_string(size), "-i", "1"});
+                run_all(launch, server, options.start_limit_s);
+                Manifest own;
+                const std::vector<RunResult> measured = merge(launch, options, own);
+                contender.failure = launch.front().failure;
+                contender.ended_early = launch.front().ended_early;
+                if (!contender.failure.empty() && results.hold(contender.names())) {
+                    contender.failure = "it ended early: " + contender.failure;
+                    contender.ended_early = true;
+                }
+                for (const RunResult& result : measured) {
+                    results.add(result);
+                    contender.failure = result.contenders.front().unavailable;
+                }
+                for (auto& [key, value] : own.entries) {
+                    const std::string name = contenders.size() == 1 ? key : contender.names() + ": " + key;
+                    if (std::none_of(manifest.entries.begin(), manifest.entries.end(),
+                                     [&](const auto& entry) { return entry.first == name; })) {
+                        manifest.entries.emplace_back(name, std::move(value));
+                    }
+                }
+            }
+        }
+    }
+    if (shows) {
+        std::fputs("\r\033[K", stderr);
+    }
+    if (std::none_of(contenders.begin(), contenders.end(),
+                     [&](const Launch& contender) { return results.hold(contender.names()); })) {
+        return {};
+    }
+    for (RunResult& run : results.runs()) {
+        for (std::size_t i = 0; i < contenders.size(); ++i) {
+            run.contenders[i].unavailable = contenders[i].failure;
+        }
+    }
+    return std::move(results.runs());
+}
+
 }  // namespace
 
 bool needs_launches(const CommandLine& command_line) {
     const Options& options = command_line.options;
     if (!options.turns.empty() || options.contenders.empty()) {
         return false;
+    }
+    if (command_line.test->family == Family::first) {
+        if (is_launched()) {
+            throw Error("first starts a launch for each time that it takes, which it cannot inside an MPI job",
+                        "run it without mpiexec; --launcher names another launch command than mpiexec");
+        }
+        return true;
     }
     const bool needed = !options.launchers.empty() || (command_line.test->minimum_ranks > 1 && !is_launched()) ||
                         std::any_of(options.contenders.begin(), options.contenders.end(),
@@ -573,7 +732,6 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
                         " launches, each of which makes its own",
                     "use -c, which prints what is wrong, or log one contender at a time");
     }
-    TurnServer server(options.listen_address, launches.size());
     std::optional<ResultsFile> file;
     if (!options.json_file.empty() && options.json_file != "-") {
         file.emplace(options.json_file);
@@ -582,19 +740,6 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
             file->write(to_json({}, options, {}));
         }
     }
-    for (std::size_t index = 0; index < launches.size(); ++index) {
-        const fs::path stem = folder.path() / std::to_string(index);
-        launches[index].json = stem.native() + ".json";
-        launches[index].output = stem.native() + ".out";
-        launches[index].errors = stem.native() + ".err";
-        const std::string turns = stem.native() + ".turns";
-        // In the folder that only this user may enter. Command lines are for all users to read.
-        if (const int reason = replace_file(turns, server.address(index)); reason != 0) {
-            throw Error("cannot write " + turns + " (" + std::strerror(reason) + ")", "make room on its file system");
-        }
-        complete_command(launches[index], words, awaken, turns);
-    }
-
     struct sigaction action{};
     action.sa_handler = note_signal;
     sigaction(SIGINT, &action, nullptr);
@@ -605,10 +750,19 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) {
         sigaction(SIGHUP, &action, nullptr);
     }
-    run_all(launches, server, options.start_limit_s);
-
     Manifest manifest;
-    const std::vector<RunResult> results = merge(launches, options, manifest);
+    std::vector<RunResult> results;
+    const bool first = command_line.test->family == Family::first;
+    if (first) {
+        results = run_first(command_line, words, awaken, folder.path(), launches, manifest);
+    } else {
+        TurnServer server(options.listen_address, launches.size());
+        for (std::size_t index = 0; index < launches.size(); ++index) {
+            complete(launches[index], words, awaken, folder.path() / std::to_string(index), server.address(index));
+        }
+        run_all(launches, server, options.start_limit_s);
+        results = merge(launches, options, manifest);
+    }
     if (results.empty() && signal_received == 0) {
         std::string reasons;
         for (const Launch& launch : launches) {
@@ -618,8 +772,11 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     }
     // What was measured until a signal came is not lost.
     if (!results.empty()) {
+        if (first && options.json_file != "-") {
+            std::fputs(first_table(results).c_str(), stdout);
+        }
         for (const RunResult& result : results) {
-            if (options.json_file != "-") {
+            if (!first && options.json_file != "-") {
                 std::fputs(comparison_table(result, options).c_str(), stdout);
             }
         }

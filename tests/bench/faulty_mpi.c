@@ -42,6 +42,9 @@ int MPI_Recv(void* data, int count, MPI_Datatype type, int source, int tag, MPI_
     if (has("receive", count)) {
         damage(data, count, type);
     }
+    if (has("first receive", count) && receives == 1) {
+        damage(data, count, type);
+    }
     if (has("later receives", count) && receives > SOUND_CALLS) {
         damage(data, count, type);
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,31 @@ def test_what_is_timed_is_what_is_checked(bench: Bench, test: str, fault: str) -
     assert "wrong data at 1024 bytes" in result.output
     lines = [line.split() for line in result.output.splitlines() if line[:1].isdigit()]
     assert [(words[0], words[-1]) for words in lines] == [("256", "Pass"), ("1024", "Fail")], result.explain()
+
+
+@pytest.mark.parametrize("fault", ["first receive", "receive", "none"])
+def test_the_first_message_is_checked_itself(
+    mpi_named: Callable[[str], harness.Mpi], awaken_program: Path, faulty_mpi: Path, tmp_path: Path, fault: str
+) -> None:
+    """Of `awaken bench first`, which starts its ranks: nothing comes between the first message and the second."""
+    report = tmp_path / "report.json"
+    settings = ["env", f"LD_PRELOAD={faulty_mpi}", f"TEST_FAULT={fault}"]
+    result = harness.run(
+        [
+            str(awaken_program), "bench", "first", "--operation", "message", "-m", "1024:1024", "-i", "2",
+            "--launcher", shlex.join([str(mpi_named("mpich").mpiexec), "-n", "2", *settings]), "--json", str(report),
+        ],
+        harness.clean_environment(),
+        harness.HANG_S,
+    )  # fmt: skip
+    (first, second) = (run["contenders"][0] for run in json.loads(report.read_text())["runs"])
+    if fault == "none":
+        result.check()
+        assert sizes_of(first) == sizes_of(second) == [1024]
+        return
+    assert result.status == 1, result.explain()
+    assert "# awaken WRONG DATA: message of 1024 bytes: 1 elements; rank 1, element 1023: " in result.output
+    assert first["unavailable"] == "wrong data at 1024 bytes" and sizes_of(first) == []
 
 
 def test_the_last_element_of_a_large_message_is_looked_at(bench: Bench) -> None:

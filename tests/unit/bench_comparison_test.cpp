@@ -192,5 +192,44 @@ TEST(Comparison, ABarrierHasNoSizesAndNoBandwidth) {
     EXPECT_NE(table.find("2.00 [2.00, 2.00]"), std::string::npos) << table;
 }
 
+TEST(Comparison, TheWholeTableOfFirst) {
+    RunResult first;
+    first.test = find_test("first");
+    first.ranks = 2;
+    first.operation = "first message";
+    first.allocation = 163840;
+    ContenderResult awaken{"awaken", Mode::waited, "", "MPICH 5.0.2 through Awaken", {}};
+    awaken.measurements = {measurement(163840, {3500, 2800, 3000})};
+    ContenderResult staged{"staged", Mode::waited, "", "MPICH 5.0.2 with copies by hand", {}};
+    staged.measurements = {measurement(163840, {500, 450, 600})};
+    staged.measurements.front().validated = false;
+    first.contenders = {awaken, staged, {"xccl", Mode::waited, "there is no libnccl.so.2", "", {}}};
+    RunResult second = first;
+    second.operation = "second message";
+    second.contenders[0].measurements = {measurement(163840, {10, 9, 12})};
+    second.contenders[1].measurements = {measurement(163840, {90, 80, 99})};
+    EXPECT_EQ(
+        first_table({first, second}),
+        "# First Communication Test: 2 ranks\n"
+        "# awaken: MPICH 5.0.2 through Awaken\n"
+        "# staged: MPICH 5.0.2 with copies by hand\n"
+        "\n"
+        "# Median time over launches [least, greatest], us: the first of a process, and the same again\n"
+        "# Operation     Size   Allocation   Contender                     First                 Second   Ratio   "
+        "Launches\n"
+        "message       163840       163840      awaken   3000.0 [2800.0, 3500.0]    10.00 [9.00, 12.00]   300.0   "
+        "       3\n"
+        "message       163840       163840      staged      500.0 [450.0, 600.0]   90.00 [80.00, 99.00]    5.56   "
+        "       3\n"
+        "\n"
+        "# xccl could not run: there is no libnccl.so.2\n"
+        "# staged: data not checked\n");
+    first.contenders[0].measurements.front().errors = 3;
+    first.contenders[0].measurements.front().first_error = "rank 1, element 17: 3 instead of 5";
+    EXPECT_NE(first_table({first, second})
+                  .find("# awaken WRONG DATA: message of 163840 bytes: 3 elements; rank 1, element 17: 3 instead of 5"),
+              std::string::npos);
+}
+
 }  // namespace
 }  // namespace awaken::bench

@@ -49,7 +49,11 @@ std::vector<RunResult> example() {
     one_sided.test = find_test("put_bw");
     one_sided.window_creation = "MPI_Win_allocate";
     one_sided.synchronisation = "MPI_Win_flush";
-    return {run, other, one_sided};
+    RunResult first = other;
+    first.test = find_test("first");
+    first.operation = "second exchange";
+    first.allocation = std::size_t{1} << 33;
+    return {run, other, one_sided, first};
 }
 
 const Manifest kManifest = {{{"mpi", "MPICH 5.0.2"}, {"a key", "a \"value\"\nof two lines"}}};
@@ -109,6 +113,8 @@ TEST(Json, GivesBackWhatItWasGiven) {
         EXPECT_EQ(after[run].pairs, before[run].pairs);
         EXPECT_EQ(after[run].window_creation, before[run].window_creation);
         EXPECT_EQ(after[run].synchronisation, before[run].synchronisation);
+        EXPECT_EQ(after[run].operation, before[run].operation);
+        EXPECT_EQ(after[run].allocation, before[run].allocation);
         ASSERT_EQ(after[run].contenders.size(), before[run].contenders.size());
         for (std::size_t i = 0; i < before[run].contenders.size(); ++i) {
             const ContenderResult& a = after[run].contenders[i];
@@ -154,6 +160,9 @@ TEST(Json, HasTheDocumentedShape) {
     EXPECT_FALSE(run.contains("synchronization"));
     EXPECT_EQ(json.at("runs").at(2).at("window_creation"), "MPI_Win_allocate");
     EXPECT_EQ(json.at("runs").at(2).at("synchronization"), "MPI_Win_flush");
+    EXPECT_FALSE(run.contains("allocation"));
+    EXPECT_EQ(json.at("runs").at(3).at("operation"), "second exchange");
+    EXPECT_EQ(json.at("runs").at(3).at("allocation"), std::size_t{1} << 33);
 }
 
 TEST(Json, BytesThatAreNoTextDoNotStopIt) {

@@ -96,6 +96,44 @@ TEST(Options, MessageSizes) {
     }
 }
 
+/// "message 8 of 64", ...
+std::vector<std::string> figures(std::vector<std::string> words) {
+    words.insert(words.begin(), "first");
+    const CommandLine line = parse(std::move(words));
+    std::vector<std::string> texts;
+    for (const FirstFigure& figure : first_figures(line.options, *line.test)) {
+        texts.push_back(std::string(to_string(figure.operation)) + " " + std::to_string(figure.size) + " of " +
+                        std::to_string(figure.allocation));
+    }
+    return texts;
+}
+
+TEST(Options, FirstMessagesAreTheBeginningOfAllocations) {
+    using Texts = std::vector<std::string>;
+    EXPECT_EQ(figures({}).size(), 9U);
+    EXPECT_EQ(figures({"--operation", "message"}),
+              (Texts{"message 163840 of 163840", "message 163840 of 838860800", "message 838860800 of 838860800"}));
+    EXPECT_EQ(figures({"-m", "8:8", "--allocation", "64,8,64", "--operation", "allreduce,message"}),
+              (Texts{"allreduce 8 of 64", "allreduce 8 of 8", "message 8 of 64", "message 8 of 8"}));
+    EXPECT_EQ(figures({"-m", "8:64", "--allocation", "64", "--step-factor", "4", "--operation", "exchange"}),
+              (Texts{"exchange 8 of 64", "exchange 32 of 64"}));
+    // Less than an MPI_INT.
+    EXPECT_EQ(figures({"-m", "2:2", "--operation", "message,allreduce"}), (Texts{"message 2 of 2"}));
+    EXPECT_TRUE(contains(refusal({"first", "--allocation", "8"}), "no allocation holds a message of 163840 bytes"));
+    EXPECT_TRUE(contains(refusal({"first", "-m", "8:8", "--allocation", "8,4"}), "fits into an allocation of 4 bytes"));
+    EXPECT_TRUE(contains(refusal({"first", "-m", "2:2", "--operation", "allreduce"}), "holds an MPI_INT"));
+    EXPECT_TRUE(contains(refusal({"first", "--operation", "bcast"}), "use message, exchange or allreduce"));
+    EXPECT_TRUE(contains(refusal({"latency", "--allocation", "8"}), "latency takes no --allocation"));
+    EXPECT_TRUE(contains(refusal({"first", "--mode", "queued"}), "first takes no --mode"));
+}
+
+TEST(Options, FirstHasAContenderWithoutCompare) {
+    EXPECT_EQ(options({"first"}).contenders.front().name, "awaken");
+    EXPECT_EQ(options({"first", "--native"}).contenders.front().name, "native");
+    EXPECT_EQ(options({"first", "--compare", "staged"}).contenders.front().name, "staged");
+    EXPECT_FALSE(options({"first"}).adaptive);
+}
+
 TEST(Options, SpellingsOfOmb) {
     const Options o = options({"iallreduce", "-i100", "--warmup=7", "-f",     "-M",      "1G",   "-d", "ROCM",
                                "-t",         "12",    "-a",         "64",     "-r",      "both", "-u", "3",

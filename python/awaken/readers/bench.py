@@ -70,8 +70,10 @@ def _series(run: Value, contender: Value, source: str, buffers: str) -> Series:
         point = _point(measurement, bandwidth)
         if point is not None:
             points.append(point)
-    # What tells one-sided runs apart; they know one mode only.
-    window = [text for key in ("window_creation", "synchronization") if (text := run.get(key).text(""))]
+    # What tells one-sided runs apart, and those of `first`; they know one mode only.
+    traits = [text for key in ("window_creation", "synchronization", "operation") if (text := run.get(key).text(""))]
+    if allocation_bytes := run.get("allocation").integer(0):
+        traits.append(f"{allocation_bytes} bytes allocated")
     return Series(
         test=test,
         implementation=contender.get("name").text("MPI") or "MPI",
@@ -81,7 +83,7 @@ def _series(run: Value, contender: Value, source: str, buffers: str) -> Series:
         ranks=run.get("ranks").integer_or_none(),
         type=run.get("type").text(),
         buffers=buffers,
-        mode=", ".join(window) or contender.get("mode").text(),
+        mode=", ".join(traits) or contender.get("mode").text(),
         band=INTERVAL_OF_MEDIAN,
         description=contender.get("description").text(),
         unavailable=contender.get("unavailable").text(),
