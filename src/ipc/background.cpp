@@ -68,6 +68,15 @@ void Background::run() {
     };
     std::vector<Turn> turns;
     std::unique_lock lock(_mutex);
+    Clock::time_point reclaimed = Clock::now();
+    const auto reclaim = [&] {
+        _wants_reclaim = false;  // cleared first, so that a reclaim_idle() meanwhile counts
+        lock.unlock();
+        const bool more = _reclaim && _reclaim();
+        lock.lock();
+        _wants_reclaim = _wants_reclaim || more;
+        reclaimed = Clock::now();
+    };
     for (;;) {
         if (_jobs.empty()) {
             if (_stopping) {
@@ -79,15 +88,16 @@ void Background::run() {
             }
             _wake.wait_for(lock, kHousekeeping);
             if (_jobs.empty() && !_stopping) {
-                _wants_reclaim = false;  // cleared first, so that a reclaim_idle() meanwhile counts
-                lock.unlock();
-                const bool more = _reclaim && _reclaim();
-                lock.lock();
-                _wants_reclaim = _wants_reclaim || more;
+                reclaim();
             }
             continue;
         }
-        const Clock::time_point now = Clock::now();
+        Clock::time_point now = Clock::now();
+        // A job may wait for another process, which may wait for a copy that only reclaim() looks after.
+        if (_wants_reclaim && !_stopping && now - reclaimed > kHousekeeping) {
+            reclaim();
+            now = reclaimed;
+        }
         for (std::size_t i = 0; i < _jobs.size(); ++i) {
             if (_jobs[i].due <= now || _stopping) {
                 _jobs[i].again = false;

@@ -222,7 +222,8 @@ void burst(Gpu& gpu) {
 
 /// Each rank sends many small messages before the other one receives, and receives them in the reverse order. Each is
 /// copied by its receiver, and by its sender where no slot is free or the receiver does not come. One event tells that
-/// a copy is over; ROCm's default stream is waited for with one more at each end.
+/// a copy is over, and ROCm's default stream is waited for with one more before it. A sender that offers in a burst
+/// marks the default stream with one.
 void late(Gpu& gpu) {
     constexpr int kBytes = 64, kRounds = 3;
     const int other = 1 - rank;
@@ -253,7 +254,7 @@ void late(Gpu& gpu) {
         constexpr std::uint64_t kOnce = 64;
         const std::string used = std::to_string(copies) + " copies, " + std::to_string(kernels) + " kernels, " +
                                  std::to_string(events) + " events";
-        expect(name, copies + kernels <= 2 * count + kOnce && events <= 4 * count + kOnce, used);
+        expect(name, copies + kernels <= 2 * count + kOnce && events <= 5 * count + kOnce, used);
         expect(name, target.read() == source.read(), "other bytes than were sent");
         if (rank == 0) {
             std::printf("# %s: %s\nok %s\n", name.c_str(), used.c_str(), name.c_str());

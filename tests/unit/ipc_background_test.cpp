@@ -339,6 +339,18 @@ TEST(BackgroundTest, TheEndDoesNotWaitForHousekeeping) {
     without.stop();
 }
 
+TEST(BackgroundTest, AJobMayWaitForHousekeeping) {
+    std::atomic<bool> looked{false};
+    Background background([&] {
+        looked = true;
+        return false;
+    });
+    const auto job = std::make_shared<CountingJob>([&](int) { return looked.load(); });
+    background.take(job);
+    background.reclaim_idle();
+    EXPECT_TRUE(job->wait_until_over());
+}
+
 TEST(BackgroundTest, JobsGoBeforeHousekeeping) {
     Background background([] { return true; });
     background.reclaim_idle();
