@@ -364,7 +364,9 @@ bool Link::offer(const protocol::SendPath path, RendezvousSend& send) {
         case SendPath::exported:
             return send_copy(send);
         case SendPath::before_mapping:
-            if (_exported.statistics().lent_bytes + send._bytes > kMostBeforeMapping) {
+            // A receiver that has not tried yet may refuse the copy. Then small_space() is the memory that is left for
+            // it when there is none for rings.
+            if (!small_space() || _exported.statistics().lent_bytes + send._bytes > kMostBeforeMapping) {
                 return false;
             }
             send._copy_began = std::chrono::steady_clock::now();
