@@ -53,9 +53,7 @@ void add_from_device(const SendFacts& facts, const transfer::Tuning& tuning, Sen
         return;
     }
     const bool is_mapped = facts.allowed != Allowed::ring && facts.reach != Reach::refused;
-    if (is_mapped && !facts.mapping_pays) {
-        // The receiver maps only a small allocation to try whether it reads the copy. Where it does not, it asks for a
-        // ring, which the copy fills.
+    if (facts.allowed != Allowed::ring && facts.reach == Reach::works && !facts.mapping_pays) {
         paths.add(SendPath::before_mapping);
     }
     if (is_mapped && facts.exported_by != Export::no && !is_detached && (!facts.gaps || pulls_gaps(facts, tuning))) {
