@@ -364,8 +364,8 @@ bool Link::offer(const protocol::SendPath path, RendezvousSend& send) {
         case SendPath::exported:
             return send_copy(send);
         case SendPath::before_mapping:
-            // A receiver that has not tried yet may refuse the copy. Then small_space() is the memory that is left for
-            // it when there is none for rings.
+            // A receiver that has not tried yet may refuse the copy: see watch_copy(). Then small_space() is the memory
+            // that is left for it when there is none for rings.
             if (!small_space() || _exported.statistics().lent_bytes + send._bytes > kMostBeforeMapping) {
                 return false;
             }
@@ -460,7 +460,6 @@ bool Link::send_copy_in_device_memory(RendezvousSend& send) {
         note_once("no exported device memory left for a copy of a message");
         return false;
     }
-    watch_copy(send);
     Location location = send._block.location();
     if (send._peer == _own) {
         location.kind = Location::Kind::own;
@@ -469,6 +468,8 @@ bool Link::send_copy_in_device_memory(RendezvousSend& send) {
     publish(send, location, true, 0);
     send.start_parts(send._block.data(), nullptr);
     send._route = Route::copy;
+    // Not before it is published: a message that is not there yet counts as over.
+    watch_copy(send);
     return true;
 }
 
@@ -719,6 +720,9 @@ void Link::watch_copy(RendezvousSend& send) {
     {
         const std::scoped_lock lock(_mutex);
         _exported_copies.push_back(send.weak_from_this());
+    }
+    if (send._peer != _own && !is_readable(send._peer)) {
+        _background.take(send.shared_from_this());  // it may well be refused: a look now and then is too little
     }
     reclaim_idle();
 }

@@ -109,6 +109,7 @@ class RendezvousSend final : public OutgoingMessage,
     [[nodiscard]] bool copy_to_small_place();
     void answer_refusal();
     [[nodiscard]] bool start_serving();
+    [[nodiscard]] bool is_on_trial() const noexcept;
     [[nodiscard]] bool serve() noexcept;
     [[nodiscard]] bool spill_through_ring(const transfer::DeviceCopies::End& from);
     void start_ring(const transfer::RingMemory& memory, const transfer::DeviceCopies::End& from);

@@ -128,7 +128,8 @@ std::chrono::microseconds RendezvousSend::pause() const noexcept {
 bool RendezvousSend::pump() noexcept {
     try {
         if (advance(Patience::endless)) {
-            return serve();
+            serve_refused_copy();
+            return serve() && !is_on_trial();
         }
     } catch (const Error&) {
         return true;  // advance() throws the error
@@ -448,6 +449,13 @@ bool RendezvousSend::start_serving() {
     _serving = true;
     _link._background.take(shared_from_this());
     return true;
+}
+
+/// Whether the receiver of a copy may still refuse it, and has read no other one yet.
+bool RendezvousSend::is_on_trial() const noexcept {
+    const std::scoped_lock lock(_mutex);
+    return static_cast<bool>(_block) && _peer != _link._own && !_link.is_readable(_peer) && !is_over() &&
+           !_link._ending.load(std::memory_order_acquire);
 }
 
 void RendezvousSend::serve_refused_copy() noexcept {

@@ -37,8 +37,8 @@ bool pulls_gaps(const SendFacts& facts, const transfer::Tuning& tuning) noexcept
     return facts.block >= kLinkTransferBytes || facts.bytes <= tuning.strided_pull_bytes;
 }
 
-/// A copy that waits in device memory is the only one, so it is made only where the receiver is known to read it. The
-/// original may be offered on trial.
+/// A copy that waits in device memory is the only one, so it is made only where the receiver is known to read it, or
+/// where the sender looks after the refusal: before_mapping. The original may be offered on trial.
 void add_from_device(const SendFacts& facts, const transfer::Tuning& tuning, SendPaths& paths) noexcept {
     const bool is_detached = facts.mode == Mode::detached;
     if (facts.receiver == Receiver::itself && !is_detached) {
@@ -53,7 +53,7 @@ void add_from_device(const SendFacts& facts, const transfer::Tuning& tuning, Sen
         return;
     }
     const bool is_mapped = facts.allowed != Allowed::ring && facts.reach != Reach::refused;
-    if (facts.allowed != Allowed::ring && facts.reach == Reach::works && !facts.mapping_pays) {
+    if (is_mapped && !facts.mapping_pays) {
         paths.add(SendPath::before_mapping);
     }
     if (is_mapped && facts.exported_by != Export::no && !is_detached && (!facts.gaps || pulls_gaps(facts, tuning))) {

@@ -85,7 +85,7 @@ TEST(SendPath, DeviceMemoryOnTheNode) {
                    f.mapping_pays = false;
                    f.reach = Reach::untried;
                },
-               {pull, ring, staged}},
+               {before_mapping, pull, ring, staged}},
               {"the same, of what it cannot read",
                [](Facts& f) {
                    f.mapping_pays = false;
