@@ -144,34 +144,28 @@ def test_message_windows(
 ) -> None:
     mpi, emulate, program, ranks, arguments = case
     # Parts this small can be more than an MPI has room for on its way to the receiver.
-    case = (mpi, emulate, program, ranks, (*arguments, "--except=then_without_mpi"))
+    case = (mpi, emulate, program, ranks, (*arguments, "--except=receiver_stopped"))
     calls = check(case, rank_program(mpi, program), mpi_named(mpi), tmp_path, harness.HANG_S, SMALL_POOL)
     assert calls.get("pipelined", 0) > 0, calls
 
 
-# (cases of message_windows.cpp, bytes of a part)
-WITHOUT_MPI = (
-    (("--filter=then_without_mpi", "--except=then_without_mpi_slow"), 64 << 10),
-    # Of parts of this size no MPI takes one before the receiver has asked for it.
-    (("--filter=then_without_mpi_slow",), 256 << 10),
-)
-
-
-@pytest.mark.parametrize(("cases", "part"), WITHOUT_MPI, ids=["late_and_stopped", "slow"])
+@pytest.mark.parametrize("pool", ["64M", "1M"])
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
-def test_a_complete_message_needs_no_more_of_its_sender(
+def test_a_send_is_complete_without_its_receiver(
     mpi: str,
     emulate: str,
-    cases: tuple[str, ...],
-    part: int,
+    pool: str,
     tmp_path: Path,
     awaken_program: Path,
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    """The sender waits for a receiver that is only late, however late, and may then do without MPI."""
-    settings = {**TWO_NODES, "tune network_bytes": "64K", "tune network_fragment_bytes": str(part)}
-    arguments = ("--mix=device", *cases, f"--chunk-bytes={part}")
+    """The MPI has the bytes then, in pinned memory or in ordinary memory."""
+    part = 64 << 10
+    settings = {
+        **TWO_NODES, "tune network_bytes": "64K", "tune network_fragment_bytes": str(part), "AWAKEN_PINNED_POOL": pool,
+    }  # fmt: skip
+    arguments = ("--mix=device", "--filter=receiver_stopped", f"--chunk-bytes={part}")
     case: Case = (mpi, emulate, "message_windows", 2, arguments)
     calls = check(case, rank_program(mpi, "message_windows"), mpi_named(mpi), tmp_path, harness.HANG_S, settings)
     assert calls.get("pipelined", 0) > 0, calls

@@ -60,7 +60,7 @@ void Call::end_in_trace() noexcept {
 
 trace::Event Call::event() const noexcept {
     trace::Event event;
-    event.is_poll = loader::traits_of(_function).waits == Waits::polls;
+    event.is_poll = loader::traits_of(_function).waits == loader::Waits::polls;
     event.begin_ns = _started_ns;
     event.name = name();
     event.bytes = static_cast<std::uint64_t>(_bytes);
@@ -127,7 +127,13 @@ bool passes_through(const void* const return_address) noexcept {
 int serve(const ServedCall& served) {
     Call call(served.function);
     try {
-        const WaitingCall waiting(layer(), served.where);
+        Layer& owner = layer();
+        if (served.where != loader::Waits::nowhere) {
+            owner.node_peers.ask_readiness();
+        }
+        if (served.where == loader::Waits::polls && owner.takes_fragments()) {
+            owner.requests.advance_progress_ops();
+        }
         return served.body(served.arguments, call);
     } catch (const RaisedError& error) {
         return error.code;
@@ -138,25 +144,6 @@ int serve(const ServedCall& served) {
     } catch (const std::bad_alloc&) {
         return call.fail(MPI_ERR_NO_MEM, Error(std::string(call.name()) + ": out of host memory",
                                                "free memory, or send smaller messages"));
-    }
-}
-
-int wait_in_the_mpi(int (*const body)(const void*), const void* const arguments) {
-    /// Calls that a tool below makes during this call go to the MPI, and not to the tool again.
-    struct Inside {
-        Inside() noexcept { ++Call::depth; }
-        ~Inside() { --Call::depth; }
-    };
-    const Inside inside;
-    try {
-        const WaitingCall waiting(layer(), Waits::in_the_mpi);
-        return body(arguments);
-    } catch (const std::bad_alloc&) {
-        Layer& owner = layer();
-        const int code = owner.error_code(MPI_ERR_NO_MEM, Error("out of host memory while messages were handed over",
-                                                                "free memory, or send smaller messages"));
-        owner.real.Comm_call_errhandler(MPI_COMM_SELF, code);
-        return code;
     }
 }
 

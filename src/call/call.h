@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "call/layer.h"
 #include "call/traced_requests.h"
-#include "call/waiting.h"
+#include "loader/function_traits.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -122,14 +122,12 @@ class RaisedError : public Error {
 /// small: there are some 700 functions, in each of three ABIs.
 struct ServedCall {
     Function function;
-    Waits where;
+    loader::Waits where;
     int (*body)(const void* arguments, Call& call);
     const void* arguments;
 };
 /// Makes the Call, runs the body, and turns what it throws into an MPI error.
 int serve(const ServedCall& served);
-/// For functions that only need a WaitingCall (call/waiting.h): it makes no Call, and `body` gets none.
-int wait_in_the_mpi(int (*body)(const void* arguments), const void* arguments);
 
 /// The function behind an exported name when `Operation` serves `function`. It passes calls from inside the MPI
 /// straight on, and all others to Operation::run<function>(call, arguments...).

@@ -126,14 +126,9 @@ int Layer::error_code(int error_class, const Error& error) {
     return code;
 }
 
-bool Layer::has_pending_fragments() const noexcept {
+bool Layer::takes_fragments() const noexcept {
     const Network* const network = node_peers.network();
-    return network != nullptr && network->has_pending_fragments();
-}
-
-bool Layer::moves_fragments() noexcept {
-    Network* const network = node_peers.network();
-    return network != nullptr && network->moves_fragments();
+    return network != nullptr && network->takes_fragments();
 }
 
 void Layer::mpi_started(const bool world_model) {

@@ -90,10 +90,8 @@ class Layer {
     /// The packer of that GPU.
     [[nodiscard]] transfer::Packer& packer();
 
-    /// True when messages go on only in calls of this process: see call/waiting.h.
-    [[nodiscard]] bool has_pending_fragments() const noexcept;
-    /// True in that case, or when messages come in only in calls of this process.
-    [[nodiscard]] bool moves_fragments() noexcept;
+    /// True when messages between nodes come in, which they do only in calls of this process.
+    [[nodiscard]] bool takes_fragments() const noexcept;
     /// True when several threads may be in the MPI at the same time.
     [[nodiscard]] bool several_threads() const noexcept { return _several_threads.load(std::memory_order_relaxed); }
 

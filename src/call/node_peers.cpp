@@ -74,8 +74,7 @@ void NodePeers::after_init() {
     }
     // Uses what the launcher says of the node, so that all ranks decide alike, whatever each finds on its own.
     if (_owner.settings.nodes && _local_ranks > 0 && _local_ranks < size) {
-        _owned_network = std::make_unique<Network>(native, _owner.pool,
-                                                   [&requests = _owner.requests] { return requests.others_wait(); });
+        _owned_network = std::make_unique<Network>(native, _owner.pool);
         _owned_network->start();
     }
     if (_segment == nullptr && _owned_network == nullptr) {

@@ -206,15 +206,6 @@ void Operation::leave_if_arrived() {
     }
 }
 
-bool Operation::flush_to_native() {
-    if (!progresses() || is_complete()) {
-        return true;
-    }
-    const std::unique_lock lock(progress_mutex, std::try_to_lock);
-    return lock.owns_lock() &&
-           (progress_op == nullptr || progress_op->flush_to_native());  // without the lock: another thread advances it
-}
-
 void Operation::store(MPI_Status& status, const int error) {
     if (progresses()) {
         const std::scoped_lock lock(progress_mutex);
@@ -280,12 +271,23 @@ MPI_Comm MatchedMessages::take(const MPI_Message message) {
 }
 
 void Requests::add_progress_op(const std::shared_ptr<Operation>& operation, std::unique_ptr<ProgressOp> progress_op) {
+    const ProgressOp& begun = *progress_op;
+    const bool needs_calls = begun.needs_calls();
+    operation->attended.store(needs_calls, std::memory_order_relaxed);
     operation->begin(std::move(progress_op));
-    const std::scoped_lock lock(_progress_mutex);
-    UnderWay& list = operation->has_arrived() ? _arrived : _awaited;
-    operation->_place = list.insert(list.end(), operation);
-    operation->_list = &list;
-    _progress_count.store(_awaited.size() + _arrived.size(), std::memory_order_release);
+    {
+        const std::scoped_lock lock(_progress_mutex);
+        UnderWay& list = operation->has_arrived() ? _arrived : _awaited;
+        operation->_place = list.insert(list.end(), operation);
+        operation->_list = &list;
+        _progress_count.store(_awaited.size() + _arrived.size(), std::memory_order_release);
+    }
+    if (needs_calls) {
+        for (WaitLoop waiting; begun.needs_calls(); waiting.turn()) {
+            static_cast<void>(operation->advance(true));
+        }
+        operation->attended.store(false, std::memory_order_relaxed);
+    }
 }
 
 void Requests::leave_list(const Operation& operation) {
@@ -313,15 +315,6 @@ void Requests::remove_progress_op(Operation& operation) {
         removed.splice(removed.end(), *std::exchange(operation._list, nullptr), operation._place);
         _progress_count.store(_awaited.size() + _arrived.size(), std::memory_order_release);
     }
-}
-
-std::vector<std::shared_ptr<Operation>> Requests::progress_ops(const bool awaited_too) {
-    const std::scoped_lock lock(_progress_mutex);
-    std::vector<std::shared_ptr<Operation>> all(_arrived.begin(), _arrived.end());
-    if (awaited_too) {
-        all.insert(all.end(), _awaited.begin(), _awaited.end());
-    }
-    return all;
 }
 
 UnderWay::iterator Requests::in_turn(UnderWay& list, UnderWay::iterator& next) {
@@ -382,22 +375,13 @@ void Requests::leave_progress_ops() {
     if (!any_progress_ops()) {
         return;
     }
-    // The layer left an operation that has not arrived when it began. Since then that operation can only send
-    // fragments.
-    for (const std::shared_ptr<Operation>& operation : progress_ops(layer().has_pending_fragments())) {
-        operation->leave();
+    std::vector<std::shared_ptr<Operation>> arrived;  // the others were left when they began
+    {
+        const std::scoped_lock lock(_progress_mutex);
+        arrived.assign(_arrived.begin(), _arrived.end());
     }
-}
-
-void Requests::flush_progress_ops() {
-    for (WaitLoop waiting;; waiting.turn()) {
-        bool all = true;
-        for (const std::shared_ptr<Operation>& operation : progress_ops(true)) {
-            all = operation->flush_to_native() && all;
-        }
-        if (all) {
-            return;
-        }
+    for (const std::shared_ptr<Operation>& operation : arrived) {
+        operation->leave();
     }
 }
 

@@ -47,11 +47,8 @@ class ProgressOp {
     virtual void conclude(MPI_Status& status, int& error) = 0;
     /// The call ends, and the operation goes on.
     virtual void leave() = 0;
-    /// The operation must go on without further calls of this process. The caller repeats this until it returns true.
-    [[nodiscard]] virtual bool flush_to_native() {
-        leave();
-        return true;
-    }
+    /// See OutgoingMessage::needs_calls().
+    [[nodiscard]] virtual bool needs_calls() const noexcept { return false; }
     /// False when a look at memory shows that no RTS has arrived yet. Most messages here are RTS messages.
     [[nodiscard]] virtual bool may_have_arrived() const = 0;
     /// True when that look is certain once the native operation is complete: it then shows whether an RTS arrived.
@@ -145,8 +142,6 @@ class Operation {
     void leave();
     /// Does the same if the native operation is complete and no other thread works on the operation.
     void leave_if_arrived();
-    /// Returns true when this process has done its part: the operation goes on without its calls.
-    [[nodiscard]] bool flush_to_native();
     /// True when at least one buffer has a staging buffer.
     [[nodiscard]] bool has_staging_buffers() const noexcept { return stage && stage->active(); }
     /// Finishes the operation after its native request has completed with this status. `error` is the native outcome.
@@ -237,24 +232,11 @@ class Requests {
     void advance_progress_ops();
     /// The thread is about to wait for something else. The progress operations go on without it.
     void leave_progress_ops();
-    /// The thread is about to wait in the MPI, where nothing advances the progress operations: see call/waiting.h.
-    void flush_progress_ops();
-    /// A thread is about to wait in the MPI, or is back from there.
-    void enter_waiting() noexcept {
-        ++_own_waiting;
-        _waiting.fetch_add(1);
-    }
-    void leave_waiting() noexcept {
-        --_own_waiting;
-        _waiting.fetch_sub(1);
-    }
-    /// True when another thread may be waiting in the MPI.
-    [[nodiscard]] bool others_wait() const noexcept { return _waiting.load() != _own_waiting; }
     [[nodiscard]] bool any_progress_ops() const noexcept {
         return _progress_count.load(std::memory_order_acquire) != 0;
     }
     /// A progress operation begins; its native operation has completed; it is over. Each takes the same time for any
-    /// number of progress operations.
+    /// number of progress operations. The first returns when the operation needs no calls of this process.
     void add_progress_op(const std::shared_ptr<Operation>& operation, std::unique_ptr<ProgressOp> progress_op);
     void arrived(Operation& operation);
     void remove_progress_op(Operation& operation);
@@ -278,14 +260,10 @@ class Requests {
     std::mutex _spare_mutex;
     std::vector<MPI_Request> _spare_handles;
     bool _has_world = false;
-    /// Returns the progress operations, so that the caller can look at them without the lock.
-    [[nodiscard]] std::vector<std::shared_ptr<Operation>> progress_ops(bool awaited_too);
     /// Returns the next operation of the list; the order is circular.
     [[nodiscard]] static UnderWay::iterator in_turn(UnderWay& list, UnderWay::iterator& next);
     void leave_list(const Operation& operation);
 
-    std::atomic<int> _waiting{0};  ///< calls that may wait in the MPI; counted with several threads
-    static inline thread_local int _own_waiting = 0;
     std::mutex _progress_mutex;
     std::atomic<std::size_t> _progress_count{0};
     UnderWay _awaited;  ///< their native operations are not complete yet

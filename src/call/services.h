@@ -23,7 +23,6 @@ using Services = std::vector<loader::Service>;
 [[nodiscard]] Services pack_services();              ///< p2p/pack.cpp
 [[nodiscard]] Services file_services();              ///< io/files.cpp
 [[nodiscard]] Services observed_services();          ///< entry/observed.cpp: all others, while calls are traced
-[[nodiscard]] Services waiting_services();           ///< entry/waiting.cpp: may wait in the MPI; without a trace
 [[nodiscard]] Services one_sided_services();         ///< rma/one_sided.cpp
 [[nodiscard]] Services window_agreement_services();  ///< rma/create.cpp: those that ask all ranks; also in the above
 

@@ -1,5 +1,6 @@
 #include "coll/messages.h"
 
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -212,13 +213,9 @@ void Messages::leave() {
     }
 }
 
-bool Messages::flush_to_native() {
-    leave();
-    bool all = true;
-    for (Outgoing& out : _outgoing) {
-        all = (out.over || out.send_operation.flush_to_native()) && all;
-    }
-    return all;
+bool Messages::needs_calls() const noexcept {
+    return std::any_of(_outgoing.begin(), _outgoing.end(),
+                       [](const Outgoing& out) { return !out.over && out.send_operation.needs_calls(); });
 }
 
 int start_messages(Call& call, const MessageRoute& route, const MessageList& list, MPI_Request* const request) {

@@ -55,7 +55,7 @@ class Messages final : public ProgressOp {
     [[nodiscard]] bool advance(const MPI_Status* /*arrived*/, ipc::Patience patience) override;
     void conclude(MPI_Status& status, int& error) override;
     void leave() override;
-    [[nodiscard]] bool flush_to_native() override;
+    [[nodiscard]] bool needs_calls() const noexcept override;
     [[nodiscard]] bool may_have_arrived() const override { return true; }
 
   private:

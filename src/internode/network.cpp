@@ -17,12 +17,11 @@ using transfer::DeviceCopies;
 
 namespace {
 
-/// Notices travel on tag 0, the fragments of message `id` on tag 1 + id, pings behind them.
+/// Notices travel on tag 0, the fragments of message `id` on tag 1 + id.
 constexpr int kNoticeTag = 0;
 constexpr int fragment_tag(const std::uint32_t id) noexcept {
     return static_cast<int>(id) + 1;
 }
-constexpr int kPingTag = fragment_tag(ipc::kSlots);
 
 constexpr std::uint64_t kMagic = 0x6177616b656e4e31;
 
@@ -32,9 +31,9 @@ constexpr std::uint64_t kMagic = 0x6177616b656e4e31;
 constexpr std::chrono::seconds kAtStart{1};
 constexpr std::chrono::seconds kAtEnd{30};
 
-/// Bytes that may be left to the MPI by senders that went on without their receivers. Beyond that, messages are staged
-/// whole, and a sender waits as long as the MPI makes it wait.
-constexpr std::size_t kMostLeft = std::size_t{1} << 30;
+/// Bytes that the MPI may have before their receivers come for them. Beyond that, messages are staged whole, and a
+/// sender waits as long as the MPI makes it wait.
+constexpr std::size_t kMostSent = std::size_t{1} << 30;
 
 /// Ids that are kept for wrapped messages, since these have no other way.
 constexpr std::uint32_t kKeptBack = 32;
@@ -50,38 +49,39 @@ const gpu::PointerInfo kHost{};
 
 }  // namespace
 
+// ---- fragments under way -------------------------------------------------------------------------------------------
+
+Flow::Share Flow::begin() noexcept {
+    if (_count.fetch_add(1) == 0) {
+        _progress.store(Clock::now().time_since_epoch().count(), std::memory_order_release);
+    }
+    return Share(this);
+}
+
+void Flow::Ended::operator()(Flow* const flow) const noexcept {
+    flow->_progress.store(Clock::now().time_since_epoch().count(), std::memory_order_release);
+    flow->_count.fetch_sub(1);
+}
+
+Flow::Clock::duration Flow::stands_still() const noexcept {
+    const Clock::time_point progress{Clock::duration(_progress.load(std::memory_order_acquire))};
+    return count() != 0 ? Clock::now() - progress : Clock::duration::zero();
+}
+
 // ---- sending a message ----------------------------------------------------------------------------------------------
 
-PipelinedSend::PipelinedSend(Network& network, protocol::FlowWindow& flow, const int peer, const std::uint32_t id,
+PipelinedSend::PipelinedSend(Network& network, Flow& flow, const int peer, const std::uint32_t id,
                              const ipc::Buffer& from, const std::size_t fragment_bytes)
-    : _network(network),
-      _flow(flow),
-      _peer(peer),
-      _id(id),
-      _from(from),
-      _fragment_bytes(fragment_bytes),
-      _progress(Clock::now()) {
-    _flow.join(_id);
-    _network._unfinished.fetch_add(1);
-}
+    : _network(network), _flow(flow), _peer(peer), _id(id), _from(from), _fragment_bytes(fragment_bytes) {}
 
 PipelinedSend::~PipelinedSend() {
-    if (_posted && !_free && !all_sent()) {
-        lose();
-    }
-    end();
-    // The fragments that the MPI reads outlive this object. The destructors of the other fragments wait for their
-    // copies.
-    while (_fragments.size() > _sent) {
-        _fragments.pop_back();
-    }
-    _network.keep(std::move(_fragments));
+    lose();  // the destructors of the fragments wait for their copies
 }
 
-void PipelinedSend::start_fragment(protocol::FlowWindow::Credit credit, const bool pinned) {
+void PipelinedSend::copy_fragment(const bool pinned) {
     transfer::PinnedPool& pool = _network._pool;
     Fragment fragment;
-    fragment.credit = std::move(credit);
+    fragment.share = _flow.begin();
     fragment.at = _started;
     fragment.bytes = std::min(_fragment_bytes, _from.bytes - _started);
     fragment.block = pinned ? pool.acquire(*_network._runtime, fragment.bytes) : pool.acquire_ordinary(fragment.bytes);
@@ -95,57 +95,51 @@ void PipelinedSend::start_fragment(protocol::FlowWindow::Credit credit, const bo
     }
     _started += fragment.bytes;
     _fragments.push_back(std::move(fragment));
-    if (_started == _from.bytes) {
-        _flow.leave(_id);
-    }
 }
 
-/// Does what can be done now. `window`: how many fragments of all messages to the receiver may be under way.
-void PipelinedSend::step(const std::size_t window) {
-    bool got_on = false;
-    for (; _copied < _fragments.size() && _fragments[_copied].copy.poll(); ++_copied) {
-        got_on = true;
-    }
-    for (; _posted && _sent < _copied; ++_sent) {
-        _network.send_fragment(_peer, _id, _fragments[_sent]);
-        got_on = true;
-    }
-    MPI_Status ignored{};
-    while (_sent > 0 && _network.is_complete(_fragments.front(), ignored)) {
-        _fragments.pop_front();
-        --_sent;
-        --_copied;
-        got_on = true;
-    }
-    while (_started < _from.bytes) {
-        protocol::FlowWindow::Credit credit = _flow.take(_id, window);
-        if (!credit) {
-            break;
-        }
-        start_fragment(std::move(credit));
-        got_on = true;
-    }
-    // Perhaps the receiver has said that it wants this message before others, or another process asks where this one
-    // is.
-    _network.tick();
-    if (got_on) {
-        _progress = Clock::now();
-    }
-}
-
-/// Starts copying all that remains. It goes to pinned memory as far as the pool can spare some, since bytes on their
-/// way to ordinary memory pass through pinned blocks as well.
-void PipelinedSend::copy_rest_out() {
+/// Starts to copy the next fragment if it may be under way now. A network that carries bytes is kept busy by a few. A
+/// receiver that takes none is late, and gets what the pool can spare: a quarter is left, since bytes on their way to
+/// ordinary memory pass through pinned blocks as well.
+bool PipelinedSend::start_fragment() {
+    constexpr std::chrono::microseconds kLate{100};
+    const transfer::Tuning& tuning = _network._tuning;
     const transfer::PinnedPool& pool = _network._pool;
-    while (_started < _from.bytes) {
-        start_fragment(_flow.force(), pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes);
+    const std::size_t under_way = _flow.count();
+    if (under_way < tuning.network_window) {
+        copy_fragment(true);
+        return true;
     }
+    const Flow::Clock::duration still = _flow.stands_still();
+    const bool spare = still > kLate && under_way * _fragment_bytes < pool.limit_bytes() / 2 &&
+                       pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes;
+    if (spare || still > tuning.large_watch) {
+        copy_fragment(spare);
+        return true;
+    }
+    return false;
+}
+
+/// Does what can be done now.
+void PipelinedSend::step() {
+    while (!_fragments.empty() && _fragments.front().copy.poll() && _posted) {
+        _network.send_fragment(_peer, _id, _fragments.front());
+        _network.keep(std::move(_fragments.front()));
+        _fragments.pop_front();
+    }
+    while (_started < _from.bytes && start_fragment()) {
+    }
+    _network.poll();
 }
 
 void PipelinedSend::copy_out() {
-    copy_rest_out();
-    while (!all_copied()) {
-        step(0);
+    const transfer::PinnedPool& pool = _network._pool;
+    while (_started < _from.bytes) {
+        copy_fragment(pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes);
+    }
+    for (Fragment& fragment : _fragments) {
+        while (!fragment.copy.poll()) {
+            _network.tick();
+        }
     }
 }
 
@@ -162,36 +156,9 @@ void PipelinedSend::posted(const bool /*waits*/) noexcept {
     }
 }
 
-void PipelinedSend::go_on() noexcept {
-    try {
-        static_cast<void>(advance(ipc::Patience::short_));
-    } catch (const Error&) {
-        // advance() throws the error.
-    }
-}
-
 void PipelinedSend::withdraw() noexcept {
     _free = true;
-    end();
     _network.give_back(_peer, _id);
-}
-
-/// The message needs no calls any more.
-void PipelinedSend::end() noexcept {
-    if (!std::exchange(_ended, true)) {
-        if (_started < _from.bytes) {
-            _flow.leave(_id);  // else it has left the line, and another message may have the id by now
-        }
-        _network._unfinished.fetch_sub(1);
-    }
-}
-
-/// The MPI has all of the message.
-void PipelinedSend::finish() noexcept {
-    _free = true;
-    end();
-    _network.keep(std::exchange(_fragments, {}));
-    _sent = _copied = 0;
 }
 
 void PipelinedSend::fail(Error error) noexcept {
@@ -199,17 +166,15 @@ void PipelinedSend::fail(Error error) noexcept {
     lose();
 }
 
-bool PipelinedSend::advance(const ipc::Patience patience) {
+bool PipelinedSend::advance(const ipc::Patience /*patience*/) {
     if (_error) {
         throw *_error;
     }
     if (_free) {
         return true;
     }
-    const std::size_t window = _network._tuning.network_window;
-    const auto watch = _network._tuning.large_watch;
     try {
-        step(window);
+        step();
     } catch (const Error& error) {
         fail(error);
         throw;
@@ -217,97 +182,20 @@ bool PipelinedSend::advance(const ipc::Patience patience) {
         fail(Error("out of host memory while a message was sent", "free memory, or send smaller messages"));
         throw *_error;
     }
-    if (all_sent()) {
-        if (_fragments.empty() || may_be_left(watch)) {
-            finish();
-        }
-    } else if (patience != ipc::Patience::endless && _posted && _started < _from.bytes) {
-        // The receiver must take the fragments that the MPI has. While it does not come, no more start unless the
-        // window grows.
-        _flow.grow_if_still(watch, window);
-    }
+    _free = _posted && _started == _from.bytes && _fragments.empty();
     return _free;
-}
-
-/// Whether the send may leave the rest to the MPI, which has all of it, since the receiver may be waiting for this
-/// process elsewhere.
-bool PipelinedSend::may_be_left(const std::chrono::nanoseconds watch) {
-    if (is_wrapped()) {
-        return Clock::now() - _progress > watch;
-    }
-    return _flow.stands_still(watch) && _network.waits_in_mpi(_peer, _flow.last_progress(), watch);
-}
-
-/// Calls `copy`, which copies fragments out, and gives the MPI those that are ready. advance() throws the errors.
-template <class Copy>
-void PipelinedSend::give_to_mpi(const Copy& copy) noexcept {
-    try {
-        copy();
-        step(0);
-        if (all_sent() && is_wrapped()) {
-            finish();
-        } else if (all_sent()) {
-            end();
-        }
-    } catch (const Error& error) {
-        fail(error);
-    } catch (const std::bad_alloc&) {
-        fail(Error("out of host memory while a message was copied out", "free memory, or send smaller messages"));
-    }
-}
-
-void PipelinedSend::leave() noexcept {
-    if (_ended || _error) {
-        return;
-    }
-    give_to_mpi([this] {
-        if (_network._others_wait()) {
-            copy_out();
-        } else if (!_left) {
-            const transfer::PinnedPool& pool = _network._pool;
-            const std::size_t half = pool.limit_bytes() / 2;
-            const std::size_t window = _network._tuning.network_window;
-            const bool spare = pool.spare_bytes() >= half + _fragment_bytes;
-            step(spare ? std::max(window, half / _fragment_bytes) : window);
-            while (_copied < _fragments.size()) {
-                step(0);  // starts no more fragments, or this call would last as long as the message does
-            }
-        }
-        _left = true;
-    });
-}
-
-bool PipelinedSend::flush_to_native() noexcept {
-    if (_ended || _error) {
-        return true;
-    }
-    give_to_mpi([this] {
-        const transfer::PinnedPool& pool = _network._pool;
-        while (_started < _from.bytes && pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes) {
-            start_fragment(_flow.force());
-        }
-        if (_flow.stands_still(_network._tuning.large_watch)) {
-            copy_rest_out();
-        }
-    });
-    return _ended || _error;
 }
 
 /// The receiver waits for a fragment that will not come. A fragment without content tells it so.
 void PipelinedSend::lose() noexcept {
-    end();
-    if (!_posted || _free) {
+    if (!_posted || std::exchange(_free, true)) {
         return;
     }
-    _free = true;
+    _fragments.clear();
     try {
-        while (_fragments.size() > _sent) {
-            _fragments.pop_back();
-        }
         Fragment nothing;
         _network.send_fragment(_peer, _id, nothing);
-        _fragments.push_back(std::move(nothing));
-        ++_sent;
+        _network.keep(std::move(nothing));
     } catch (const std::exception&) {
         // The MPI has failed, and tells the receiver so.
     }
@@ -315,9 +203,8 @@ void PipelinedSend::lose() noexcept {
 
 // ---- receiving a message --------------------------------------------------------------------------------------------
 
-PipelinedRecv::PipelinedRecv(Network& network, protocol::FlowWindow& flow, const int peer, const std::uint32_t id,
-                             const std::size_t size, const std::size_t fragment_bytes, const ipc::Buffer& into,
-                             std::atomic<std::size_t>& fetching)
+PipelinedRecv::PipelinedRecv(Network& network, Flow& flow, const int peer, const std::uint32_t id,
+                             const std::size_t size, const std::size_t fragment_bytes, const ipc::Buffer& into)
     : _network(network),
       _flow(flow),
       _peer(peer),
@@ -325,16 +212,12 @@ PipelinedRecv::PipelinedRecv(Network& network, protocol::FlowWindow& flow, const
       _size(size),
       _fragment_bytes(fragment_bytes),
       _into(into),
-      _wanted(std::min(size, into.bytes)),
-      _from_peer(fetching) {
-    _from_peer.fetch_add(1);
+      _wanted(std::min(size, into.bytes)) {
     _network._fetching.fetch_add(1);
 }
 
 void PipelinedRecv::end() noexcept {
     if (!std::exchange(_over, true)) {
-        _flow.leave(_id);
-        _from_peer.fetch_sub(1);
         _network._fetching.fetch_sub(1);
     }
 }
@@ -352,9 +235,9 @@ PipelinedRecv::~PipelinedRecv() {
     }
 }
 
-void PipelinedRecv::receive_fragment(protocol::FlowWindow::Credit credit) {
+void PipelinedRecv::receive_fragment() {
     Fragment fragment;
-    fragment.credit = std::move(credit);
+    fragment.share = _flow.begin();
     fragment.at = _asked_for;
     fragment.bytes = std::min(_fragment_bytes, _size - _asked_for);
     if (_into.info.host_accessible() && fragment.at + fragment.bytes <= _wanted) {
@@ -370,9 +253,6 @@ void PipelinedRecv::receive_fragment(protocol::FlowWindow::Credit credit) {
     _network.receive_fragment(_peer, _id, fragment);
     _asked_for += fragment.bytes;
     _receiving.push_back(std::move(fragment));
-    if (_asked_for == _size) {
-        _flow.leave(_id);
-    }
 }
 
 void PipelinedRecv::arrived(Fragment fragment, const MPI_Status& status) {
@@ -411,16 +291,9 @@ void PipelinedRecv::step() {
         status = MPI_Status{};
         _refused = true;
     }
-    // A small message was sent whole. It must not wait for its turn behind messages that its sender has yet to send.
-    if (_asked_for == 0 && _size <= ipc::kLongestRts) {
-        receive_fragment(_flow.force());
-    }
-    while (_asked_for < _size) {
-        protocol::FlowWindow::Credit credit = _flow.take(_id, _network._tuning.network_window);
-        if (!credit) {
-            break;
-        }
-        receive_fragment(std::move(credit));
+    // Each message may receive one fragment at any time, so that none waits for another.
+    while (_asked_for < _size && (_receiving.empty() || _flow.count() < _network._tuning.network_window)) {
+        receive_fragment();
     }
     _refused = false;
 }
@@ -449,11 +322,6 @@ bool PipelinedRecv::advance() noexcept {
 }
 
 // ---- start and end --------------------------------------------------------------------------------------------------
-
-Network::Network(const Native& native, transfer::PinnedPool& pool, std::function<bool()> others_wait)
-    : _native(native), _pool(pool), _others_wait(std::move(others_wait)) {}
-
-Network::~Network() = default;
 
 bool Network::wait_for(MPI_Request& request, const std::chrono::nanoseconds limit) {
     const auto start = std::chrono::steady_clock::now();
@@ -539,7 +407,7 @@ void Network::stop() {
     const std::scoped_lock lock(_mutex);
     _open.store(false, std::memory_order_release);
     _usable.store(false, std::memory_order_release);
-    while (!_left.empty() || !_outgoing.empty() || _pings != 0) {
+    while (!_sent.empty() || !_outgoing.empty()) {
         look();
         sched_yield();
     }
@@ -554,18 +422,6 @@ void Network::stop() {
         }
     }
     look();
-    for (std::size_t at = 0; at < _listening.size(); ++at) {
-        std::vector<MPI_Request>& pings = _listening_next[at];
-        pings.push_back(_listening[at]);
-        for (MPI_Request& ping : pings) {
-            if (ping != MPI_REQUEST_NULL && _native.Cancel(&ping) == MPI_SUCCESS) {
-                _native.Wait(&ping, MPI_STATUS_IGNORE);
-            }
-        }
-    }
-    _listening.clear();
-    _listening_next.clear();
-    _heard.clear();
     _native.Comm_free(&_comm);
 }
 
@@ -584,20 +440,21 @@ void Network::complete_outgoing() {
         int done = 0;
         const int error = _native.Test(&each->request, &done, MPI_STATUS_IGNORE);
         each = done != 0 || error != MPI_SUCCESS ? _outgoing.erase(each) : std::next(each);
-        asks_mpi();
     }
 }
 
-void Network::complete_left() {
+/// Asks about a few in turn: receivers that are late may have left hundreds.
+void Network::complete_sent() {
+    constexpr std::size_t kAtATime = 8;
     MPI_Status ignored{};
-    for (auto each = _left.begin(); each != _left.end();) {
-        if (is_complete(*each, ignored)) {
-            _left_bytes -= each->bytes;
-            each = _left.erase(each);
-        } else {
-            ++each;
+    for (std::size_t turn = std::min(kAtATime, _sent.size()); turn != 0; --turn) {
+        Fragment fragment = std::move(_sent.front());
+        _sent.pop_front();
+        _sent_bytes -= fragment.bytes;  // also where the MPI has failed: nothing more is to be had from it
+        if (!is_complete(fragment, ignored)) {
+            _sent_bytes += fragment.bytes;
+            _sent.push_back(std::move(fragment));
         }
-        asks_mpi();
     }
 }
 
@@ -613,7 +470,6 @@ void Network::hear(const int peer, const Notice& notice) {
         case Notice::ready: {
             Sending& sending = _sending[peer];
             sending.ready = true;
-            sending.receiver.listens(kPings);
             std::copy_n(notice.words.begin(), sending.secret.size(), sending.secret.begin());
             break;
         }
@@ -626,17 +482,8 @@ void Network::hear(const int peer, const Notice& notice) {
         case Notice::plain:
             set(_receiving[peer].plain, notice.id);
             break;
-        case Notice::come:
-            _sending[peer].flow.come_for(notice.id);
-            break;
         case Notice::taken:
             clear(_sending[peer].under_way, notice.id);
-            break;
-        case Notice::listening:
-            _sending[peer].receiver.looked(notice.bytes != 0);
-            break;
-        case Notice::deaf:
-            _sending[peer].receiver.fell_silent();
             break;
         default:
             break;
@@ -649,9 +496,6 @@ void Network::answer() {
     }
     for (const int peer : std::exchange(_unanswered, {})) {
         Receiving& receiving = _receiving[peer];
-        if (!listen_to(peer)) {
-            continue;  // its messages travel as without this file
-        }
         Notice notice{};
         notice.kind = Notice::ready;
         std::copy(_secret.begin(), _secret.end(), notice.words.begin());
@@ -660,117 +504,7 @@ void Network::answer() {
     }
 }
 
-bool Network::listen_to(const int peer, MPI_Request& ping) {
-    return _native.Irecv(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &ping) == MPI_SUCCESS;
-}
-
-/// From now on the process `peer` may ask where this one is.
-bool Network::listen_to(const int peer) {
-    std::vector<MPI_Request> pings;
-    bool all = true;
-    for (std::size_t ping = 0; ping < kPings; ++ping) {
-        MPI_Request& request = pings.emplace_back(MPI_REQUEST_NULL);
-        all = all && listen_to(peer, request);
-    }
-    _heard.push_back(peer);
-    _listening.push_back(pings.front());
-    pings.erase(pings.begin());
-    _listening_next.push_back(std::move(pings));
-    return all;
-}
-
-/// Looks for pings that were answered, but not while the network goes down: the peer might be gone, and no ping is sent
-/// any more. Asks the MPI twice and no more: a sender that is faster than this process may have sent the next ping by
-/// then, and so on, while its message waits.
-void Network::listen_again() {
-    _questions = 0;
-    const int count = static_cast<int>(_listening.size());
-    if (count == 0 || !_open.load(std::memory_order_acquire)) {
-        return;
-    }
-    _answered.resize(_listening.size());
-    int answered = 0;
-    if (_native.Testsome(count, _listening.data(), &answered, _answered.data(), MPI_STATUSES_IGNORE) != MPI_SUCCESS ||
-        answered == MPI_UNDEFINED) {
-        return;
-    }
-    for (int at = 0; at < answered; ++at) {
-        listen_again(static_cast<std::size_t>(_answered[static_cast<std::size_t>(at)]));
-        // Within so many looks the layer asks the MPI about each receive, and sees an RTS that is here.
-        constexpr int kTurns = 64;
-        _turns.store(kTurns, std::memory_order_relaxed);
-    }
-}
-
-/// The MPI has answered the oldest ping from a process, and perhaps more. This process tells of all of them, since the
-/// sender takes the others for answers without the layer.
-void Network::listen_again(const std::size_t index) {
-    const int peer = _heard[index];
-    std::vector<MPI_Request>& next = _listening_next[index];
-    std::array<int, kPings> ignored{};
-    int more = 0;
-    if (_native.Testsome(static_cast<int>(next.size()), next.data(), &more, ignored.data(), MPI_STATUSES_IGNORE) !=
-            MPI_SUCCESS ||
-        more == MPI_UNDEFINED) {
-        more = 0;
-    }
-    std::erase(next, MPI_REQUEST_NULL);
-    for (int ping = 0; ping <= more; ++ping) {
-        Notice notice{};
-        notice.kind = listen_to(peer, next.emplace_back(MPI_REQUEST_NULL)) ? Notice::listening : Notice::deaf;
-        notice.bytes = _receiving[peer].fetching.load();
-        tell(peer, notice);
-    }
-    _listening[index] = next.front();
-    next.erase(next.begin());
-}
-
-/// Counts a question to the MPI. Each question lets the MPI answer another ping. A process may be stopped after each
-/// question, for instance when it has to give up the processor whenever the MPI finds nothing to do. Even then it must
-/// not answer kPings pings before it says so.
-void Network::asks_mpi() {
-    constexpr unsigned kMost = 2;
-    if (++_questions > kMost) {
-        listen_again();
-    }
-}
-
-void Network::complete_pings() {
-    if (_pings == 0) {
-        return;
-    }
-    for (auto& [peer, sending] : _sending) {
-        int done = 0;
-        if (sending.ping != MPI_REQUEST_NULL &&
-            (_native.Test(&sending.ping, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0)) {
-            sending.ping = MPI_REQUEST_NULL;
-            sending.receiver.answered(protocol::Reachability::Clock::now());
-            --_pings;
-        }
-    }
-}
-
-bool Network::waits_in_mpi(const int peer, const protocol::FlowWindow::Clock::time_point since,
-                           const std::chrono::nanoseconds time) {
-    poll();  // the peer may have told already that its layer has run
-    const std::scoped_lock lock(_mutex);
-    Sending& sending = _sending[peer];
-    const auto verdict = sending.receiver.judge(since, protocol::Reachability::Clock::now(), time);
-    if (verdict == protocol::Reachability::Answer::ping) {
-        if (_native.Issend(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &sending.ping) == MPI_SUCCESS) {
-            ++_pings;
-        } else {
-            sending.receiver.not_sent();
-        }
-    }
-    return verdict == protocol::Reachability::Answer::waits;
-}
-
 void Network::look() {
-    listen_again();
-    // Comes before the notices, so that this process hears what a receiver has said before an answer, and then counts
-    // the answer.
-    complete_pings();
     for (int found = 1; found != 0;) {
         MPI_Status status{};
         if (_native.Iprobe(MPI_ANY_SOURCE, kNoticeTag, _comm, &found, &status) != MPI_SUCCESS || found == 0) {
@@ -784,11 +518,10 @@ void Network::look() {
                          MPI_STATUS_IGNORE) == MPI_SUCCESS) {
             hear(peer, notice);
         }
-        asks_mpi();
     }
     answer();
     complete_outgoing();
-    complete_left();
+    complete_sent();
 }
 
 bool Network::poll() noexcept {
@@ -863,7 +596,7 @@ std::shared_ptr<ipc::OutgoingMessage> Network::start_send(const int peer, const 
     std::shared_ptr<PipelinedSend> send;
     {
         const std::scoped_lock lock(_mutex);
-        if (!_usable.load(std::memory_order_acquire) || _left_bytes > kMostLeft) {
+        if (!_usable.load(std::memory_order_acquire) || _sent_bytes > kMostSent) {
             return nullptr;
         }
         Sending& sending = _sending[peer];
@@ -881,7 +614,7 @@ std::shared_ptr<ipc::OutgoingMessage> Network::start_send(const int peer, const 
     }
     if (send != nullptr) {
         try {
-            send->step(_tuning.network_window);  // copies the first fragments while the RTS travels
+            send->step();  // copies the first fragments while the RTS travels
         } catch (const Error&) {
             send->withdraw();
             throw;
@@ -995,15 +728,7 @@ std::shared_ptr<ipc::IncomingMessage> Network::start_receive(const std::byte* co
         return nullptr;
     }
     announced.taken = rts.generation;
-    auto fetch = std::make_shared<PipelinedRecv>(*this, receiving.flow, peer, rts.id, rts.bytes, rts.fragment_bytes,
-                                                 into, receiving.fetching);
-    // Holds the lock, so that the sender hears of messages in the order in which they stand in line here.
-    receiving.flow.join(rts.id, true);
-    Notice notice{};
-    notice.kind = Notice::come;
-    notice.id = rts.id;
-    tell(peer, notice);
-    return fetch;
+    return std::make_shared<PipelinedRecv>(*this, receiving.flow, peer, rts.id, rts.bytes, rts.fragment_bytes, into);
 }
 
 ipc::TrueSize Network::size_of(const int peer, const std::size_t length) const noexcept {
@@ -1063,15 +788,10 @@ bool Network::is_complete(Fragment& fragment, MPI_Status& status) const {
     return done != 0;
 }
 
-void Network::keep(std::deque<Fragment> fragments) noexcept {
-    if (fragments.empty()) {
-        return;
-    }
+void Network::keep(Fragment fragment) noexcept {
     const std::scoped_lock lock(_mutex);
-    for (Fragment& fragment : fragments) {
-        _left_bytes += fragment.bytes;
-        _left.push_back(std::move(fragment));
-    }
+    _sent_bytes += fragment.bytes;
+    _sent.push_back(std::move(fragment));
 }
 
 void Network::give_back(const int peer, const std::uint32_t id) noexcept {

@@ -9,15 +9,11 @@
 // receiver once (query). It sends RTS messages only after the receiver has answered (ready) that each of its receives
 // is prepared for one. Until then, and wherever anything is missing, messages travel as without this file.
 //
-// Nothing here waits for layer code at the other side. A sender whose fragments are not taken copies the rest to host
-// memory and gives it to the MPI. As long as its receiver is only late, the sender waits on, as for any message that
-// the MPI does not buffer. But a receiver that waits in the MPI itself takes no fragments, and may be waiting for the
-// sender; then the send is complete. Pings tell the two cases apart (protocol/reachability.h): the MPI of a receiver
-// answers them without its layer. A nonblocking message proceeds in later calls of its process. When one of these is
-// about to wait in the MPI itself, the layer copies the rest out first (call/waiting.h).
-//
-// The messages of a pair share one window (protocol/flow_window.h). A receiver need not take messages in the order in
-// which they were sent. So when it has found an RTS, it says that it has come for the message (come).
+// A send is complete when the MPI has its bytes. The call that starts it copies them to host memory, fragment by fragment,
+// and gives each to the MPI. The network then carries the first while the last is still being copied. A few fragments
+// are under way at a time, in pinned memory. Where none ends for some time, because the receiver is late, the rest goes
+// to ordinary memory. So time decides where bytes lie, and nothing waits for the layer of the receiver. Nothing of the
+// message is left for later calls of the sender, wherever it waits next.
 //
 // A probe sees only the length of an RTS. So the length says which message it is (as in ipc/offers.h), and the sender
 // tells the size beforehand (announce). When a plain message happens to have such a length, the sender tells that as
@@ -31,7 +27,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -43,8 +38,6 @@
 #include "gpu/gpu.h"
 #include "ipc/message.h"
 #include "mpi/native.h"
-#include "protocol/flow_window.h"
-#include "protocol/reachability.h"
 #include "trace/trace.h"
 #include "transfer/device_copies.h"
 #include "transfer/pinned_pool.h"
@@ -54,11 +47,32 @@ namespace awaken::AWAKEN_ABI {
 
 class Network;
 
+/// The fragments of one process's messages to another that are under way, as one of the two sees them. Thread-safe.
+/// Outlives them.
+class Flow {
+  public:
+    using Clock = std::chrono::steady_clock;
+    struct Ended {
+        void operator()(Flow* flow) const noexcept;
+    };
+    /// Stands for one fragment that is under way, until it is destroyed.
+    using Share = std::unique_ptr<Flow, Ended>;
+
+    [[nodiscard]] Share begin() noexcept;
+    [[nodiscard]] std::size_t count() const noexcept { return _count.load(std::memory_order_acquire); }
+    /// How long some have been under way of which none has ended.
+    [[nodiscard]] Clock::duration stands_still() const noexcept;
+
+  private:
+    std::atomic<std::size_t> _count{0};
+    std::atomic<Clock::rep> _progress{0};  ///< when one last ended, or the first began
+};
+
 /// Part of a message: its place in host memory, its copy from or to the GPU, and its transfer by the MPI.
 struct Fragment {
     std::size_t at = 0;  ///< in the message
     std::size_t bytes = 0;
-    protocol::FlowWindow::Credit credit;
+    Flow::Share share;
     transfer::StagingBlock block;
     /// In the block, or in the receiver's own host memory. Null: the bytes are not wanted.
     std::byte* place = nullptr;
@@ -67,10 +81,10 @@ struct Fragment {
     trace::Stretch traced;  ///< while the MPI has the fragment
 };
 
-/// A message to another node. One thread at a time uses it, in calls of the program.
+/// A message to another node. One thread at a time uses it, in the call that starts the message.
 class PipelinedSend final : public ipc::OutgoingMessage {
   public:
-    PipelinedSend(Network& network, protocol::FlowWindow& flow, int peer, std::uint32_t id, const ipc::Buffer& from,
+    PipelinedSend(Network& network, Flow& flow, int peer, std::uint32_t id, const ipc::Buffer& from,
                   std::size_t fragment_bytes);
     ~PipelinedSend() override;
     PipelinedSend(const PipelinedSend&) = delete;
@@ -83,60 +97,38 @@ class PipelinedSend final : public ipc::OutgoingMessage {
     /// Fragments may follow.
     void posted(bool waits) noexcept override;
     void withdraw() noexcept override;
-    /// When a call waits, and after tuning.large_watch without progress, the layer copies out more and more of the
-    /// rest.
+    /// True when the MPI has all of the message.
     [[nodiscard]] bool advance(ipc::Patience patience) override;
-    void go_on() noexcept override;
-    /// If it is the call that started the message, the layer gives the MPI as many fragments as it can spare pinned
-    /// memory for, which mostly is all. advance() throws the errors.
-    void leave() noexcept override;
-    /// While the receiver takes fragments and there is no pinned memory for the next one, the layer waits for pinned
-    /// memory and takes no ordinary memory.
-    [[nodiscard]] bool flush_to_native() noexcept override;
+    [[nodiscard]] bool needs_calls() const noexcept override { return !_free; }
+    void leave() noexcept override {}
 
   private:
     friend class Network;
-    using Clock = std::chrono::steady_clock;
-    void step(std::size_t window);
-    void start_fragment(protocol::FlowWindow::Credit credit, bool pinned = true);
-    void copy_rest_out();
-    template <class Copy>
-    void give_to_mpi(const Copy& copy) noexcept;
-    void finish() noexcept;
-    void end() noexcept override;
+    void step();
+    [[nodiscard]] bool start_fragment();
+    void copy_fragment(bool pinned);
     void fail(Error error) noexcept;
     void lose() noexcept;
-    [[nodiscard]] bool all_copied() const noexcept { return _started == _from.bytes && _copied == _fragments.size(); }
-    [[nodiscard]] bool all_sent() const noexcept { return _posted && all_copied() && _sent == _fragments.size(); }
-    [[nodiscard]] bool may_be_left(std::chrono::nanoseconds watch);
-    /// A small message that an MPI would buffer: it must not wait for its receiver.
-    [[nodiscard]] bool is_wrapped() const noexcept { return _from.info.kind == gpu::MemoryKind::host; }
 
     Network& _network;
-    protocol::FlowWindow& _flow;
+    Flow& _flow;
     const int _peer;
     const std::uint32_t _id;
     const ipc::Buffer _from;
     const std::size_t _fragment_bytes;
     std::array<std::byte, ipc::kLongestRts> _message{};
-    std::deque<Fragment> _fragments;  ///< first the sent ones, then the copied ones, then those being copied
+    std::deque<Fragment> _fragments;  ///< on their way to host memory, or there; the MPI has none of them
     std::size_t _started = 0;         ///< bytes whose copy was started
-    std::size_t _copied = 0;          ///< fragments of _fragments that are in host memory
-    std::size_t _sent = 0;            ///< fragments of _fragments that the MPI has been given
     bool _posted = false;
-    bool _left = false;  ///< the call that started the message is over
     bool _free = false;
-    bool _ended = false;
     std::optional<Error> _error;
-    Clock::time_point _progress{};
 };
 
 /// A message from another node. One thread at a time uses it, in calls of the program.
 class PipelinedRecv final : public ipc::IncomingMessage {
   public:
-    /// The message is in the flow window already. `fetching`: the number of receives from its sender that are not over.
-    PipelinedRecv(Network& network, protocol::FlowWindow& flow, int peer, std::uint32_t id, std::size_t size,
-                  std::size_t fragment_bytes, const ipc::Buffer& into, std::atomic<std::size_t>& fetching);
+    PipelinedRecv(Network& network, Flow& flow, int peer, std::uint32_t id, std::size_t size,
+                  std::size_t fragment_bytes, const ipc::Buffer& into);
     ~PipelinedRecv() override;
     PipelinedRecv(const PipelinedRecv&) = delete;
     PipelinedRecv& operator=(const PipelinedRecv&) = delete;
@@ -149,17 +141,16 @@ class PipelinedRecv final : public ipc::IncomingMessage {
   private:
     void step();
     void end() noexcept;
-    void receive_fragment(protocol::FlowWindow::Credit credit);
+    void receive_fragment();
     void arrived(Fragment fragment, const MPI_Status& status);
 
     Network& _network;
-    protocol::FlowWindow& _flow;
+    Flow& _flow;
     const int _peer;
     const std::uint32_t _id;
     const std::size_t _size, _fragment_bytes;
     const ipc::Buffer _into;
     const std::size_t _wanted;
-    std::atomic<std::size_t>& _from_peer;  ///< receives from the peer that are not over
     std::deque<Fragment> _receiving, _copying;
     std::size_t _asked_for = 0;
     bool _over = false;
@@ -169,9 +160,8 @@ class PipelinedRecv final : public ipc::IncomingMessage {
 
 class Network final : public ipc::Transport {
   public:
-    /// `others_wait`: tells whether another thread waits in the MPI, so that a message must not depend on later calls.
-    Network(const Native& native, transfer::PinnedPool& pool, std::function<bool()> others_wait);
-    ~Network() override;
+    Network(const Native& native, transfer::PinnedPool& pool) : _native(native), _pool(pool) {}
+    ~Network() override = default;
     Network(const Network&) = delete;
     Network& operator=(const Network&) = delete;
 
@@ -187,31 +177,20 @@ class Network final : public ipc::Transport {
     [[nodiscard]] transfer::DeviceCopies* copies() const noexcept {
         return _has_gpu.load(std::memory_order_acquire) ? _copies : nullptr;
     }
-    /// Some messages have fragments that only calls of this process give to the MPI.
-    [[nodiscard]] bool has_pending_fragments() const noexcept { return _unfinished.load() != 0; }
-    /// Whether calls of this process must move fragments: some messages need them to give fragments to the MPI, or to
-    /// take fragments from it. Also true for a while after a sender has asked where this process is, since that
-    /// sender's message may be here unseen.
-    [[nodiscard]] bool moves_fragments() noexcept {
-        if (_turns.load(std::memory_order_relaxed) > 0) {
-            _turns.fetch_sub(1, std::memory_order_relaxed);
-            return true;
-        }
-        return has_pending_fragments() || _fetching.load() != 0;
-    }
+    /// Whether messages come in, which they do only in calls of this process.
+    [[nodiscard]] bool takes_fragments() const noexcept { return _fetching.load() != 0; }
     /// From now on every receive of this process is prepared for an RTS.
     void open() noexcept { _open.store(true, std::memory_order_release); }
     /// Call before the MPI's finalisation: ends what proceeds without calls, and takes part in ending it everywhere.
     void stop();
 
-    /// Called often. Looks now and then whether another process has asked for something: often enough that no sender
-    /// takes this process for one that waits in the MPI (protocol/reachability.h), and seldom enough to cost nothing
+    /// Called often. Looks now and then whether another process has asked for something: seldom enough to cost nothing
     /// noticeable.
     void tick() noexcept {
         if (_has_gpu.load(std::memory_order_relaxed)) {
-            static thread_local protocol::Reachability::Clock::time_point last{};
-            if (const auto now = protocol::Reachability::Clock::now();
-                now - last > protocol::Reachability::kBetweenLooks) {
+            constexpr std::chrono::microseconds kBetweenLooks{20};
+            static thread_local Flow::Clock::time_point last{};
+            if (const auto now = Flow::Clock::now(); now - last > kBetweenLooks) {
                 last = now;
                 poll();
             }
@@ -258,10 +237,7 @@ class Network final : public ipc::Transport {
             ready,      ///< you may; begin each RTS with this secret (words)
             announce,   ///< the next message of length `id` is an RTS, for `bytes` bytes
             plain,      ///< messages of length `id` never are RTS messages
-            come,       ///< I am receiving the message `id`
-            taken,      ///< I have the message `id`
-            listening,  ///< I have a receive for another ping; `bytes`: how many of your messages I am receiving
-            deaf        ///< I have no receive for another ping, and cannot start one
+            taken       ///< I have the message `id`
         };
         std::uint32_t kind;
         std::uint32_t id;
@@ -285,19 +261,15 @@ class Network final : public ipc::Transport {
     };
     static_assert(sizeof(Rts) <= ipc::kShortestRts);
 
-    static constexpr std::size_t kPings = protocol::Reachability::kPings;
-
     /// This process's messages to another process, and those from it.
     struct Sending {
-        protocol::FlowWindow flow;
+        Flow flow;
         bool asked = false, ready = false;
         Secret secret{};
         Bits plain{};      ///< lengths of plain messages that were sent
         Bits under_way{};  ///< lengths of RTS messages whose receivers do not have the message yet
         std::uint64_t generation = 0;
         std::uint32_t next = 0;
-        protocol::Reachability receiver;
-        MPI_Request ping = MPI_REQUEST_NULL;
     };
     struct Receiving {
         struct Announced {
@@ -305,8 +277,7 @@ class Network final : public ipc::Transport {
             std::uint64_t taken = 0;       ///< of the newest announcement whose RTS was received
             std::uint64_t bytes = 0;
         };
-        protocol::FlowWindow flow;
-        std::atomic<std::size_t> fetching{0};
+        Flow flow;
         Bits plain{};
         bool answered = false;
         std::unordered_map<std::uint32_t, Announced> announced;
@@ -327,25 +298,15 @@ class Network final : public ipc::Transport {
     void answer();
     void mark_length_used(int peer, Sending& sending, std::uint32_t id);
     void complete_outgoing();
-    void complete_left();
-    [[nodiscard]] bool listen_to(int peer, MPI_Request& ping);
-    [[nodiscard]] bool listen_to(int peer);
-    void listen_again();
-    void listen_again(std::size_t index);
-    void asks_mpi();
-    void complete_pings();
+    void complete_sent();
     [[nodiscard]] std::shared_ptr<PipelinedSend> make(int peer, const ipc::Buffer& from, std::size_t fragment_bytes);
 
     [[nodiscard]] bool wait_for(MPI_Request& request, std::chrono::nanoseconds limit);
     void send_fragment(int peer, std::uint32_t id, Fragment& fragment);
     void receive_fragment(int peer, std::uint32_t id, Fragment& fragment);
     [[nodiscard]] bool is_complete(Fragment& fragment, MPI_Status& status) const;
-    /// Whether the process `peer`, which has taken no fragment since `since`, waits in the MPI
-    /// (protocol/reachability.h).
-    [[nodiscard]] bool waits_in_mpi(int peer, protocol::FlowWindow::Clock::time_point since,
-                                    std::chrono::nanoseconds time);
-    /// Keeps fragments that the MPI still has, and for which no call waits.
-    void keep(std::deque<Fragment> fragments) noexcept;
+    /// Keeps a fragment that the MPI has, until the MPI has sent it.
+    void keep(Fragment fragment) noexcept;
     void give_back(int peer, std::uint32_t id) noexcept;
     void taken(int peer, std::uint32_t id) noexcept;
     [[nodiscard]] transfer::DeviceCopies::End end_of(const Fragment& fragment) const noexcept;
@@ -353,7 +314,6 @@ class Network final : public ipc::Transport {
 
     const Native& _native;
     transfer::PinnedPool& _pool;
-    const std::function<bool()> _others_wait;
     MPI_Comm _comm = MPI_COMM_NULL;
     MPI_Request _duplicating = MPI_REQUEST_NULL;
     int _rank = -1, _size = 0;
@@ -362,11 +322,9 @@ class Network final : public ipc::Transport {
     std::atomic<bool> _has_gpu{false};
     std::atomic<bool> _open{false};
     std::atomic<bool> _passes_through{false};
-    std::atomic<std::size_t> _unfinished{0};  ///< sends of which the MPI does not have all yet
-    std::atomic<std::size_t> _fetching{0};    ///< receives that are not over
-    std::atomic<int> _turns{0};               ///< looks at all receives still to do, since a sender has asked
-    bool _alone = false;                      ///< not every rank runs the layer
-    bool _nameless = false;                   ///< this process has no secret
+    std::atomic<std::size_t> _fetching{0};  ///< receives that are not over
+    bool _alone = false;                    ///< not every rank runs the layer
+    bool _nameless = false;                 ///< this process has no secret
     gpu::Runtime* _runtime = nullptr;
     transfer::Tuning _tuning;
     transfer::DeviceCopies* _copies = nullptr;
@@ -375,15 +333,9 @@ class Network final : public ipc::Transport {
     std::unordered_map<int, Sending> _sending;
     std::unordered_map<int, Receiving> _receiving;  ///< from processes that have sent a query
     std::vector<int> _unanswered;
-    std::list<Outgoing> _outgoing;                          ///< the MPI reads the notices where they lie
-    std::vector<int> _heard;                                ///< processes for whose pings there are receives
-    std::vector<MPI_Request> _listening;                    ///< the oldest such receive of each
-    std::vector<int> _answered;                             ///< indices of the receives that got a ping
-    std::vector<std::vector<MPI_Request>> _listening_next;  ///< younger receives; the MPI completes the oldest first
-    unsigned _questions = 0;                                ///< to the MPI since the last look for pings
-    std::size_t _pings = 0;                                 ///< pings that this process has under way
-    std::deque<Fragment> _left;
-    std::size_t _left_bytes = 0;
+    std::list<Outgoing> _outgoing;  ///< the MPI reads the notices where they lie
+    std::deque<Fragment> _sent;  ///< the MPI has them
+    std::size_t _sent_bytes = 0;
 };
 
 }  // namespace awaken::AWAKEN_ABI

@@ -54,13 +54,11 @@ class OutgoingMessage {
     /// True when the program may use the buffer again. Throws Error when a copy failed, or the receiver died while the
     /// message was under way.
     [[nodiscard]] virtual bool advance(Patience patience) = 0;
-    /// Does what needs no receiver, while the MPI sends the RTS. Keeps an error for advance().
-    virtual void go_on() noexcept {}
+    /// True while only calls of this process bring the message on. The call that starts it lasts as long. That does not
+    /// depend on the receiver.
+    [[nodiscard]] virtual bool needs_calls() const noexcept { return false; }
     /// The call ends, and the message goes on. May be called again.
     virtual void leave() = 0;
-    /// Call after leave(), until it returns true: then the MPI can finish the message alone. advance() throws the
-    /// errors.
-    [[nodiscard]] virtual bool flush_to_native() { return true; }
     /// The operation is complete: the caller is about to give its pointer up.
     virtual void end() noexcept {}
 

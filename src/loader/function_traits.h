@@ -10,10 +10,9 @@
 namespace awaken::loader {
 
 enum class Waits : std::uint8_t {
-    nowhere,       ///< the function is local
-    polls,         ///< the function is local, but programs call it until something has happened
-    in_the_layer,  ///< while the layer has pending fragments, for which the function must ask; else in the MPI
-    in_the_mpi
+    nowhere,  ///< the function begins an operation, and programs begin many in a row
+    polls,    ///< the function is local, but programs call it until something has happened
+    perhaps   ///< for other processes, as far as the layer knows
 };
 
 /// What a function does to the requests among its arguments.
@@ -25,7 +24,7 @@ enum class RequestRole : std::uint8_t {
 };
 
 struct FunctionTraits {
-    Waits waits = Waits::in_the_mpi;
+    Waits waits = Waits::perhaps;
     RequestRole requests = RequestRole::none;
     bool is_inquiry = false;       ///< it only looks something up
     bool handles_objects = false;  ///< it makes, asks, changes or frees objects or memory, and carries no data

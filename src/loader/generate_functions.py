@@ -14,7 +14,6 @@ Writes into OUTPUT_DIRECTORY:
   function_traits.inc  AWAKEN_TRAITS(waits, requests, is_inquiry, handles_objects, nonblocking) for every function,
                        in their order
   mpi_names.inc        AWAKEN_CALLED(MPI_Send) or AWAKEN_OBJECT(ompi_mpi_comm_world) for every name of any of the ABIs
-  waiting.inc          AWAKEN_WAITS(Comm_dup) for each function that waits in the MPI and is intercepted for that alone
 
 Only names are read: the types come from the headers themselves, through decltype, where the tables are used. Files are
 rewritten only when they change, so that an unchanged header causes no rebuild.
@@ -38,7 +37,7 @@ CALLED = {"Type_get_envelope_c", "Type_get_contents_c"}
 
 FACTS = Path(__file__).with_name("functions.txt")
 # The words of functions.txt for where a function waits, and those of function_traits.h.
-WAITS = {"local": "nowhere", "polls": "polls", "layer": "in_the_layer", "mpi": "in_the_mpi"}
+WAITS = {"begins": "nowhere", "polls": "polls"}
 WORDS = (*WAITS, "takes", "inquiry")
 # What every header of MPI-4.1 or later declares: it knows all names of functions.txt.
 NEWEST = "Request_get_status_any"
@@ -107,10 +106,11 @@ def traits(names: list[str], facts: dict[str, set[str]]) -> str:
     known = set(names)
     for name in names:
         plain = small_count(name)
-        waits = next((WAITS[word] for word in WAITS if plain in facts[word]), "in_the_mpi")
         inquiry = "true" if plain in facts["inquiry"] else "false"
         objects = "true" if handles_objects(name) else "false"
         role, form = request_role(name, facts), nonblocking_form(name, known)
+        unlisted = "nowhere" if role in ("starts", "makes") else "perhaps"
+        waits = next((WAITS[word] for word in WAITS if plain in facts[word]), unlisted)
         lines.append(f"AWAKEN_TRAITS({waits}, {role}, {inquiry}, {objects}, {form})\n")
     return "".join(lines)
 
@@ -174,14 +174,13 @@ def main(arguments: list[str]) -> int:
     except TableError as error:
         print(f"generate_functions.py: {error}", file=sys.stderr)
         return 1
-    union = sorted(known | facts["mpi"])
+    union = sorted(known)
     write_if_changed(
         output / "functions.inc",
         "".join(f"AWAKEN_FUNCTION({index}, {name})\n" for index, name in enumerate(union)),
     )
     write_if_changed(output / "mpi_names.inc", all_names(headers))
     write_if_changed(output / "function_traits.inc", traits(union, facts))
-    write_if_changed(output / "waiting.inc", "".join(f"AWAKEN_WAITS({name})\n" for name in sorted(facts["mpi"])))
     for abi, names in abis.items():
         typed = {name for name in names if not PASSED_THROUGH.search(name)}
         lines = [f"{'AWAKEN_NATIVE' if name in typed else 'AWAKEN_ABSENT'}({name})\n" for name in union]

@@ -76,7 +76,7 @@ class NativeRequests {
     }
 
     /// False when the program's own array serves as well.
-    [[nodiscard]] bool any() const noexcept { return _any || layer().has_pending_fragments(); }
+    [[nodiscard]] bool any() const noexcept { return _any; }
     [[nodiscard]] bool progressing() const noexcept { return _exchanging; }
     [[nodiscard]] MPI_Request* data() noexcept { return _native_requests.data(); }
 
@@ -212,36 +212,16 @@ class NativeRequests {
     bool _exchanging = false;
 };
 
-/// True when a waiting call has more to do than to call the MPI.
-[[nodiscard]] bool concerned() noexcept {
-    return layer().requests.any() || layer().has_pending_fragments();
-}
-
-// The following functions wait for native requests while fragments of the layer must go on. They ask by functions that
-// complete what is over, since the program's requests may be of any kind: see the README of src/call.
-
-template <Function function>
-int wait_for_one(NativeRequests& native_requests, MPI_Status& status) {
-    for (WaitLoop waiting; layer().has_pending_fragments(); waiting.turn()) {
-        int flag = 0;
-        const int error = layer().below.Test(native_requests.data(), &flag, &status);
-        if (flag != 0 || error != MPI_SUCCESS) {
-            return error;
-        }
-    }
-    return below<function>()(native_requests.data(), &status);
-}
-
 struct Wait {
     template <Function function>
     static int run(Call&, MPI_Request* request, MPI_Status* status) {
         const UnpreparedWatch watch(1, request);
-        if (concerned() && request != nullptr) {
+        if (layer().requests.any() && request != nullptr) {
             NativeRequests native_requests(1, request);
             if (native_requests.any()) {
                 native_requests.conclude();
                 MPI_Status own{};
-                int error = wait_for_one<function>(native_requests, own);
+                int error = below<function>()(native_requests.data(), &own);
                 native_requests.complete(0, own, error);
                 return_status(status, own);
                 return error;
@@ -340,54 +320,17 @@ int complete_all(NativeRequests& native_requests, const int count, const int err
     return MPI_ERR_IN_STATUS;
 }
 
-template <Function function>
-int wait_for_all(NativeRequests& native_requests, const int count, MPI_Status* const statuses) {
-    AWAKEN_STEP("Waitall: native");
-    if (!layer().has_pending_fragments()) {
-        return below<function>()(count, native_requests.data(), statuses);
-    }
-    MPI_Request none = MPI_REQUEST_NULL;
-    int completed = 0;
-    MPI_Status empty{};
-    layer().real.Test(&none, &completed, &empty);
-    for (int i = 0; i < count; ++i) {
-        statuses[i] = empty;
-        statuses[i].MPI_ERROR = MPI_ERR_PENDING;
-    }
-    std::vector<int> indices(static_cast<std::size_t>(count));
-    std::vector<StatusSlot> found(static_cast<std::size_t>(count));
-    int result = MPI_SUCCESS;
-    for (WaitLoop waiting;; waiting.turn()) {
-        const int error =
-            layer().below.Testsome(count, native_requests.data(), &completed, indices.data(), &found.front().value);
-        for (int at = 0; completed != MPI_UNDEFINED && at < completed; ++at) {
-            MPI_Status& status = found[static_cast<std::size_t>(at)].value;
-            status.MPI_ERROR = outcome(error, status);
-            statuses[indices[static_cast<std::size_t>(at)]] = status;
-        }
-        result = error != MPI_SUCCESS ? error : result;
-        if (completed == MPI_UNDEFINED || (completed == 0 && error != MPI_SUCCESS)) {
-            break;  // all are complete, or the rest cannot be
-        }
-    }
-    for (int i = 0; completed == MPI_UNDEFINED && i < count; ++i) {
-        // Null and inactive requests were never found.
-        statuses[i].MPI_ERROR = is_pending(statuses[i].MPI_ERROR) ? MPI_SUCCESS : statuses[i].MPI_ERROR;
-    }
-    return result;
-}
-
 struct WaitAll {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], MPI_Status* statuses) {
         AWAKEN_STEP("Waitall");
         const UnpreparedWatch watch(count, requests);
-        if (concerned() && count > 0) {
+        if (layer().requests.any() && count > 0) {
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
                 native_requests.conclude();
                 Statuses own(count, statuses);
-                const int error = wait_for_all<function>(native_requests, count, own.data());
+                const int error = below<function>()(count, native_requests.data(), own.data());
                 return complete_all(native_requests, count, error, own.data());
             }
         }
@@ -438,27 +381,11 @@ bool test_any(NativeRequests& native_requests, const int count, int* const index
     return false;
 }
 
-template <Function function>
-int wait_for_any(NativeRequests& native_requests, const int count, int* const index, MPI_Status& status) {
-    if (!layer().has_pending_fragments()) {
-        return below<function>()(count, native_requests.data(), index, &status);
-    }
-    for (;;) {
-        int flag = 0;
-        *index = MPI_UNDEFINED;
-        const int error = layer().below.Testany(count, native_requests.data(), index, &flag, &status);
-        if (flag != 0 || error != MPI_SUCCESS) {
-            return error;
-        }
-        layer().requests.advance_progress_ops();
-    }
-}
-
 struct WaitAny {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* index, MPI_Status* status) {
         const UnpreparedWatch watch(count, requests);
-        if (concerned() && count > 0) {
+        if (layer().requests.any() && count > 0) {
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
                 MPI_Status own{};
@@ -470,7 +397,7 @@ struct WaitAny {
                     }
                     native_requests.leave();
                 } else {
-                    error = wait_for_any<function>(native_requests, count, index, own);
+                    error = below<function>()(count, native_requests.data(), index, &own);
                     if (*index != MPI_UNDEFINED) {
                         native_requests.complete(*index, own, error);
                     }
@@ -513,25 +440,12 @@ struct TestAny {
     }
 };
 
-template <Function function>
-int complete_some(NativeRequests& native_requests, const int count, int* const completed, int* const indices,
-                  MPI_Status* const statuses) {
-    while (function == Function::Waitsome && layer().has_pending_fragments()) {
-        const int error = layer().below.Testsome(count, native_requests.data(), completed, indices, statuses);
-        if (*completed != 0 || error != MPI_SUCCESS) {
-            return error;
-        }
-        layer().requests.advance_progress_ops();
-    }
-    return below<function>()(count, native_requests.data(), completed, indices, statuses);
-}
-
 /// MPI_Waitsome and MPI_Testsome.
 struct CompleteSome {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* completed, int indices[], MPI_Status* statuses) {
         const UnpreparedWatch watch(count, requests);
-        if (concerned() && count > 0) {
+        if (layer().requests.any() && count > 0) {
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
                 Statuses own(count, statuses);
@@ -550,7 +464,7 @@ struct CompleteSome {
                         }
                     } while (kWaits && *completed == 0 && error == MPI_SUCCESS);
                 } else {
-                    error = complete_some<function>(native_requests, count, completed, indices, own.data());
+                    error = below<function>()(count, native_requests.data(), completed, indices, own.data());
                 }
                 int result = error;
                 if (*completed != MPI_UNDEFINED) {
@@ -761,17 +675,7 @@ struct Free {
 struct Probe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Status* status) {
-        return corrected(comm, status, [&](MPI_Status* own) {
-            while (layer().has_pending_fragments()) {
-                int found = 0;
-                const int error = layer().below.Iprobe(source, tag, comm, &found, own);
-                if (found != 0 || error != MPI_SUCCESS) {
-                    return error;
-                }
-                layer().requests.advance_progress_ops();
-            }
-            return below<function>()(source, tag, comm, own);
-        });
+        return corrected(comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, own); });
     }
 
     /// Probes until the answer is right. Another thread may receive the message after the MPI has answered and before
@@ -810,17 +714,7 @@ void note_matched(const int error, const MPI_Message* const message, const MPI_C
 struct MatchedProbe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
-        const auto find = [&](MPI_Status* own) {
-            while (layer().has_pending_fragments()) {
-                int found = 0;
-                const int error = layer().below.Improbe(source, tag, comm, &found, message, own);
-                if (found != 0 || error != MPI_SUCCESS) {
-                    return error;
-                }
-                layer().requests.advance_progress_ops();
-            }
-            return below<function>()(source, tag, comm, message, own);
-        };
+        const auto find = [&](MPI_Status* own) { return below<function>()(source, tag, comm, message, own); };
         const int outcome = Probe::corrected(comm, status, find, nullptr, true);
         note_matched(outcome, message, comm);
         return outcome;

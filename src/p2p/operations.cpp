@@ -308,9 +308,13 @@ bool SendOperation::advance(const Patience patience) {
     return _message == nullptr || _message->advance(patience);
 }
 
-void SendOperation::go_on() noexcept {
-    if (_message != nullptr) {
-        _message->go_on();
+void SendOperation::hand_over() {
+    try {
+        for (WaitLoop waiting; needs_calls(); waiting.turn()) {
+            static_cast<void>(_message->advance(Patience::short_));
+        }
+    } catch (const Error&) {
+        // advance() throws it again.
     }
 }
 
@@ -328,11 +332,6 @@ void SendOperation::leave() {
     if (_message != nullptr) {
         _message->leave();
     }
-}
-
-bool SendOperation::flush_to_native() {
-    leave();
-    return _message == nullptr || _message->flush_to_native();
 }
 
 void SendOperation::end() {
@@ -733,11 +732,6 @@ void MessageOp::leave() {
     if (_send && !_sent) {
         _send->leave();
     }
-}
-
-bool MessageOp::flush_to_native() {
-    leave();
-    return !_send || _sent || _send->flush_to_native();
 }
 
 bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool matched) {

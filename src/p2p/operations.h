@@ -59,13 +59,13 @@ class SendOperation {
     void carry(const MPI_Request request) noexcept { _native_request = request; }
     /// Returns true when the other process no longer needs the buffer.
     [[nodiscard]] bool advance(ipc::Patience patience);
-    /// See OutgoingMessage::go_on().
-    void go_on() noexcept;
+    /// See OutgoingMessage::needs_calls().
+    [[nodiscard]] bool needs_calls() const noexcept { return _message != nullptr && _message->needs_calls(); }
+    /// Waits until that is false. advance() reports failures.
+    void hand_over();
     /// Waits until advance() returns true, and keeps other operations going.
     void finish();
     void leave();
-    /// See ProgressOp::flush_to_native().
-    [[nodiscard]] bool flush_to_native();
     /// The operation is complete.
     void end();
     [[nodiscard]] Stage take_stage() { return std::move(_stage); }
@@ -222,7 +222,7 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
     [[nodiscard]] bool advance(const MPI_Status* arrived, ipc::Patience patience) override;
     void conclude(MPI_Status& status, int& error) override;
     void leave() override;
-    [[nodiscard]] bool flush_to_native() override;
+    [[nodiscard]] bool needs_calls() const noexcept override { return _send && !_sent && _send->needs_calls(); }
     [[nodiscard]] bool may_have_arrived() const override { return !_recv || _recv->sees_rts(); }
     [[nodiscard]] bool shows_rts() const override { return _recv && _recv->progressing(); }
 

@@ -60,18 +60,14 @@ void track(std::unique_ptr<MessageOp> message, MPI_Request* const request) {
     owner.requests.track(std::move(operation));
 }
 
-/// Completes a native request of the layer while other operations go on. `send_operation` is the one whose RTS the
-/// request sends.
-int wait_for(MPI_Request& request, MPI_Status& status, SendOperation* const send_operation = nullptr) {
+/// Completes a native request of the layer while other operations go on.
+int wait_for(MPI_Request& request, MPI_Status& status) {
     Layer& owner = layer();
     WaitLoop waiting;
     for (int done = 0;; waiting.turn()) {
         const int error = owner.real.Test(&request, &done, &status);
         if (error != MPI_SUCCESS || done != 0) {
             return error;
-        }
-        if (send_operation != nullptr) {
-            send_operation->go_on();
         }
     }
 }
@@ -187,18 +183,15 @@ struct BlockingSend {
         // the receiver's next call. That call comes after the receiver has fetched the message, so after this process
         // has released the buffer.
         constexpr bool kSynchronous = function == Function::Ssend || function == Function::Ssend_c;
-        if (mode_of<function>() == Mode::offered &&
-            ((kSynchronous && send_operation.progressing()) || layer().has_pending_fragments())) {
-            // The receiver may be waiting for a message that this process has started before.
+        if (kSynchronous && send_operation.progressing()) {
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_Status ignored{};
             error = below<loader::traits_of(function).nonblocking>()(sent.address, sent.count, sent.type, destination,
                                                                      tag, comm, &request);
             send_operation.posted(error);
             if (error == MPI_SUCCESS) {
-                // This message's own fragments go on meanwhile: those of later messages wait for them, and the
-                // receivers of those may be ready earlier.
-                error = wait_for(request, ignored, &send_operation);
+                send_operation.hand_over();
+                error = wait_for(request, ignored);
             }
         } else {
             error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm);
@@ -250,7 +243,7 @@ struct Receive {
         const ReceiveReadiness::Unprepared unprepared(owner.receive_readiness);
         RecvOperation recv_operation(call);
         const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
-        if (!recv_operation.active() && !owner.has_pending_fragments()) {
+        if (!recv_operation.active()) {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
         MPI_Status own{};
@@ -311,22 +304,11 @@ struct MatchedReceive {
         RecvOperation recv_operation(call);
         const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
         const auto received = posted.as<Count>();
-        const bool owes = layer().has_pending_fragments();
-        if (!recv_operation.active() && !owes) {
+        if (!recv_operation.active()) {
             return below<function>()(buffer, count, type, message, status);
         }
         MPI_Status own{};
-        int error = MPI_SUCCESS;
-        if (owes) {
-            MPI_Request request = MPI_REQUEST_NULL;
-            error = below<loader::traits_of(function).nonblocking>()(received.address, received.count, received.type,
-                                                                     message, &request);
-            if (error == MPI_SUCCESS) {
-                error = wait_for(request, own);
-            }
-        } else {
-            error = below<function>()(received.address, received.count, received.type, message, &own);
-        }
+        int error = below<function>()(received.address, received.count, received.type, message, &own);
         error = conclude(recv_operation, own, error);
         return_status(status, own);
         return error;
@@ -367,7 +349,8 @@ int send_and_receive(MessageOp& message, const Posted& sent, const int destinati
     MPI_Status ignored{};
     if (error != MPI_SUCCESS) {
         if (sending != MPI_REQUEST_NULL) {
-            static_cast<void>(wait_for(sending, ignored, &message.send()));
+            message.send().hand_over();
+            static_cast<void>(wait_for(sending, ignored));
             message.send().finish();
         }
         return error;
@@ -417,7 +400,7 @@ struct SendReceive {
         }
         MPI_Status own{};
         int error = MPI_SUCCESS;
-        if (recv_operation.progressing() || send_operation.progressing() || layer().has_pending_fragments()) {
+        if (recv_operation.progressing() || send_operation.progressing()) {
             error =
                 send_and_receive<Count>(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
         } else {
@@ -457,7 +440,6 @@ struct SendReceiveReplace {
         } else {
             Stage stage(call);
             const Argument<Count> replaced = stage.for_message(stage.buffer(Access::inout, buffer, count, type));
-            layer().requests.flush_progress_ops();
             if (!stage.active()) {
                 return below<function>()(buffer, count, type, destination, send_tag, source, receive_tag, comm, status);
             }
@@ -500,7 +482,8 @@ int start_both(ReceiveReadiness::Unprepared& unprepared, SendOperation send_oper
     if (error != MPI_SUCCESS) {
         if (sending != MPI_REQUEST_NULL) {
             MPI_Status ignored{};
-            static_cast<void>(wait_for(sending, ignored, &send_operation));
+            send_operation.hand_over();
+            static_cast<void>(wait_for(sending, ignored));
             send_operation.finish();
         }
         return error;

@@ -16,14 +16,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <csignal>
 #include <functional>
 #include <memory>
 #include <thread>
 
 #include "shared_words.h"
-#include "slow_mpi.h"
 #include "steps.h"
 
 using namespace ranks;
@@ -227,129 +225,52 @@ void request_of_the_program(Run& run, const bool alone) {
     await_all(run, requests);
 }
 
-/// Keeps another process from the processor, again and again for longer than anybody might take for a sign that it is
-/// somewhere else, and lets it run for moments. Goes on by itself; at the end the process runs.
-class Stopping {
+/// Keeps another process from the processor.
+class Stopped {
   public:
-    explicit Stopping(const pid_t process)
-        : _process(process), _thread([this] {
-              for (unsigned turn = 0; !_over; ++turn) {
-                  kill(_process, SIGSTOP);
-                  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-                  kill(_process, SIGCONT);
-                  std::this_thread::sleep_for(std::chrono::microseconds(turn * 37 % 500));
-              }
-          }) {}
-    Stopping(const Stopping&) = delete;
-    Stopping& operator=(const Stopping&) = delete;
-    ~Stopping() {
-        _over = true;
-        _thread.join();
-    }
+    explicit Stopped(const pid_t process) : _process(process) { kill(_process, SIGSTOP); }
+    Stopped(const Stopped&) = delete;
+    Stopped& operator=(const Stopped&) = delete;
+    ~Stopped() { kill(_process, SIGCONT); }
 
   private:
     const pid_t _process;
-    std::atomic<bool> _over{false};
-    std::thread _thread;
 };
 
-/// One rank is late, as any may be; `stopped`: and its partner sees to it that it remains so. The other's messages are
-/// complete for it at some time; then it does without MPI until the late one has its messages too: it hangs if it was
-/// told so too early. When the late one's own sends complete is not asked: MPICH may leave it waiting for its
-/// receiver's next call although that has the messages, also of host memory and without the layer.
-void then_without_mpi(Run& run, const bool stopped) {
+/// A send between nodes is complete when the MPI has its bytes, whatever its receiver does: this one stands still until
+/// all are. MPIs do not promise that for messages of host memory, so nobody is stopped there.
+void receiver_stopped(Run& run) {
     const Pair pair(run);
     SharedWords words(run.comm);
     if (!pair.active) {
         return;
     }
-    constexpr std::chrono::milliseconds kLate{10};
-    const int many = stopped ? 4 : 16;
-    using Clock = std::chrono::steady_clock;
-    std::atomic<int>& told = words[pair.first];
-    std::atomic<int>& process = words[SharedWords::kCount / 2 + pair.first];
-    if (!pair.lower) {
-        process = static_cast<int>(getpid());
-    }
-    for (int round = 1; round <= 3; ++round) {
-        Window there(run, 0, many), back(run, many, many);
-        Window &out = pair.lower ? there : back, &in = pair.lower ? back : there;
-        std::vector<MPI_Request> requests = out.send(pair.peer);
-        const Clock::time_point start = Clock::now();
-        while (!pair.lower && Clock::now() - start < kLate) {
-        }
-        std::vector<MPI_Request> arriving = in.receive(pair.peer);
-        if (!pair.lower) {
-            await_all(run, arriving);
-            told = round;
-            await_all(run, requests);
-            continue;
-        }
-        while (process == 0) {
-            sched_yield();
-        }
-        std::unique_ptr<Stopping> stopping;
-        if (stopped) {
-            stopping = std::make_unique<Stopping>(process);
-        }
-        requests.insert(requests.end(), arriving.begin(), arriving.end());
-        await_all(run, requests);
-        const Step step(run, "a message that was complete for its sender reaches its receiver");
-        while (told < round) {
-            sched_yield();
-        }
-    }
-}
-
-/// The same with a receiver that is kept from the processor after each question to the MPI, for longer than its sender
-/// waits between two of its own. So the sender gets as many answers as it can before the receiver's layer says a word,
-/// and must not take it for one that waits in the MPI: its message is complete when the receiver has it.
-[[maybe_unused]] void then_without_mpi_slow(Run& run, const bool tests) {
-    const Pair pair(run);
-    SharedWords words(run.comm);
-    if (!pair.active) {
-        return;
-    }
-    constexpr int kPauseMs = 5;
-    constexpr int kParts = 41;  // of a message of Window
-    constexpr int kWindow = 4;  // of the receiver's: so many may have arrived when it has asked about none of them
-    std::atomic<int>& told = words[pair.first];
-    std::atomic<int>& taken = words[SharedWords::kCount / 2 + pair.first];
-    // In the first round they find each other, and its message may travel as a whole.
+    std::atomic<int>& here = words[pair.first];
+    std::atomic<int>& sent = words[SharedWords::kCount / 2 + pair.first];
+    int own = static_cast<int>(getpid()), other = 0;
+    OK(MPI_Sendrecv(&own, 1, MPI_INT, pair.peer, kTokenTag, &other, 1, MPI_INT, pair.peer, kTokenTag, run.comm,
+                    MPI_STATUS_IGNORE));
+    // In the first round they find each other, and messages may travel as a whole.
     for (int round = 0; round < 3; ++round) {
-        Window window(run, 0, 1);
-        const bool in_parts = round > 0 && !run.reference() && !host_accessible(window.kind());
-        if (pair.lower) {
-            std::vector<MPI_Request> requests = window.send(pair.peer);
-            await_all(run, requests);
-            const int taken_then = taken;
-            const Step step(run, "a message that was complete for its sender reaches its receiver");
-            while (told <= round) {
+        Window window(run);
+        const bool stops = round > 0 && !run.reference() && !host_accessible(window.kind());
+        const Step step(run, "all");
+        if (!pair.lower) {
+            here = round + 1;
+            while (stops && sent <= round) {
                 sched_yield();
             }
-            if (!in_parts) {
-                continue;
-            }
-            run.expect(taken == round * kParts, format("%d parts of %d messages", taken.load(), round));
-            run.expect(taken_then >= round * kParts - kWindow,
-                       format("a message was complete when its receiver had taken %d of its %d parts",
-                              taken_then - (round - 1) * kParts, kParts));
-        } else {
-            if (round > 0) {
-                slow_mpi::part_bytes = chunk_bytes;
-                slow_mpi::parts = &taken;
-                slow_mpi::pause_ms = kPauseMs;
-            }
-            std::vector<MPI_Request> requests = window.receive(pair.peer);
-            if (tests) {
-                by_test_backwards(run, requests);
-            } else {
-                await_all(run, requests);
-            }
-            slow_mpi::pause_ms = 0;
-            slow_mpi::parts = nullptr;
-            told = round + 1;
+            window.receive_each(pair.peer, false);
+            continue;
         }
+        while (here <= round) {
+            sched_yield();
+        }
+        std::unique_ptr<Stopped> stopped = stops ? std::make_unique<Stopped>(other) : nullptr;
+        std::vector<MPI_Request> requests = window.send(pair.peer);
+        await_all(run, requests);
+        window.refill();
+        sent = round + 1;
     }
 }
 
@@ -747,12 +668,7 @@ void add_cases(Suite& suite) {
     suite.add("crossed", crossed);
     suite.add("request_of_the_program", [](Run& run) { request_of_the_program(run, true); });
     suite.add("request_of_the_program_among_others", [](Run& run) { request_of_the_program(run, false); });
-    suite.add("then_without_mpi", [](Run& run) { then_without_mpi(run, false); });
-    suite.add("then_without_mpi_stopped", [](Run& run) { then_without_mpi(run, true); }, 2, Weight::heavy);
-#if RANKS_HAVE_SLOW_MPI
-    suite.add("then_without_mpi_slow_wait", [](Run& run) { then_without_mpi_slow(run, false); }, 2, Weight::heavy);
-    suite.add("then_without_mpi_slow_test", [](Run& run) { then_without_mpi_slow(run, true); }, 2, Weight::heavy);
-#endif
+    suite.add("receiver_stopped", receiver_stopped, 2, Weight::heavy);
     for (const Elsewhere& place : places()) {
         suite.add(std::string("posted_") + place.name, [place](Run& run) { elsewhere(run, place, true); });
         suite.add(std::string("late_") + place.name, [place](Run& run) { elsewhere(run, place, false); });

@@ -3,12 +3,10 @@
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(ipc_test
     ${unit_tests}/ipc_background_test.cpp
-    ${unit_tests}/protocol_flow_window_test.cpp
     ${unit_tests}/protocol_polling_order_test.cpp
     ${unit_tests}/ipc_mapping_account_test.cpp
     ${unit_tests}/ipc_offers_test.cpp
     ${unit_tests}/ipc_readiness_test.cpp
-    ${unit_tests}/protocol_reachability_test.cpp
     ${unit_tests}/protocol_send_path_test.cpp)
 target_link_libraries(ipc_test PRIVATE
     awaken_defaults awaken_ipc awaken_transfer awaken_node awaken_base awaken_gpu GTest::gtest GTest::gtest_main
