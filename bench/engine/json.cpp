@@ -112,6 +112,7 @@ constexpr std::tuple kEntries<Options>{Entry{"minimum_size", &Options::minimum_s
                                        Entry{"rank_buffers", &Options::rank_buffers},
                                        Entry{"gpu_map", &Options::gpu_map},
                                        Entry{"unaligned", &Options::unaligned},
+                                       Entry{"one_by_one", &Options::one_by_one},
                                        Entry{"multiple_buffers", &Options::multiple_buffers},
                                        Entry{"compute_on_cpu", &Options::compute_on_cpu},
                                        Entry{"compute_on_gpu", &Options::compute_on_gpu},

@@ -696,6 +696,9 @@ const std::vector<Row>& rows() {
         {kOurs, "gpu-map", "N,N,..", "the GPU of each rank of a node, by its local rank; repeated for the ranks after",
          set_gpu_map},
         {kOurs, "unaligned", "", "buffers begin one element behind their allocation", set_flag<&Options::unaligned>},
+        {kOurs, "one-by-one", "",
+         "bw, bibw, mbw_mr: completes the messages of a window by MPI_Waitany, one after the other",
+         set_flag<&Options::one_by_one>},
         {kOurs, "partitions", "N",
          "partitioned_latency: equal parts of a message; where N does not divide its elements, the most that do",
          set_number<&Options::partitions, 1>, to_string(defaults.partitions)},
@@ -746,6 +749,10 @@ bool takes(const TestInfo& test, const Row& row) {
     }
     if (name == "buffers") {
         return takes_sides(test);
+    }
+    if (name == "one-by-one") {
+        return test.family == Family::bandwidth || test.family == Family::bidirectional_bandwidth ||
+               test.family == Family::multiple_bandwidth;
     }
     const bool first = test.family == Family::first;
     if (name == "operation" || name == "allocation") {

@@ -170,6 +170,7 @@ struct Options {
     bool adaptive = false;                     ///< --adaptive, and all comparisons: iterations by the above two
     std::vector<int> gpu_map;                  ///< --gpu-map 0,0,1,1: device of each node-local rank
     std::vector<BufferChoice> rank_buffers;    ///< --buffers D,H,...: kind per rank of a collective, repeated
+    bool one_by_one = false;                   ///< --one-by-one: a window is completed by MPI_Waitany
     bool unaligned = false;                    ///< --unaligned: buffers start one element past their allocation
     int partitions = 8;                        ///< --partitions: of partitioned_latency
     std::optional<std::size_t> step_factor;    ///< --step-factor, default 2

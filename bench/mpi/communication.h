@@ -176,6 +176,10 @@ class Communication {
 
     // ---- completion: of operations [first, first + count) -----------------------------------------------------------
     virtual void wait(Operations& operations, std::size_t first, std::size_t count) = 0;
+    /// One after the other, as they complete; all at once where the contender has no such call.
+    virtual void wait_one_by_one(Operations& operations, std::size_t first, std::size_t count) {
+        wait(operations, first, count);
+    }
     /// Makes progress; true when the operation is complete (wait may be called all the same).
     virtual bool test(Operations& operations, std::size_t index) = 0;
 };

@@ -433,6 +433,19 @@ void MpiCommunication::wait(Operations& operations, const std::size_t first, con
     }
 }
 
+std::size_t MpiCommunication::wait_any(Operations& operations, const std::size_t first, const std::size_t count) {
+    int index = 0;
+    check_mpi(_mpi.Waitany(static_cast<int>(count), &operations.requests[first], &index, MPI_STATUS_IGNORE),
+              "MPI_Waitany");
+    return first + static_cast<std::size_t>(index);
+}
+
+void MpiCommunication::wait_one_by_one(Operations& operations, const std::size_t first, const std::size_t count) {
+    for (std::size_t left = count; left != 0; --left) {
+        static_cast<void>(wait_any(operations, first, count));
+    }
+}
+
 bool MpiCommunication::test(Operations& operations, const std::size_t index) {
     int done = 0;
     check_mpi(_mpi.Test(&operations.requests[index], &done, MPI_STATUS_IGNORE), "MPI_Test");

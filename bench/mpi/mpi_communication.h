@@ -30,6 +30,9 @@ class MpiCommunication : public Communication {
     void release(Operations& operations) override;
     [[nodiscard]] std::unique_ptr<Window> open_window(const WindowRequest& request) override;
     void wait(Operations& operations, std::size_t first, std::size_t count) override;
+    void wait_one_by_one(Operations& operations, std::size_t first, std::size_t count) override;
+    /// Returns the index of an operation that has completed. There must be one that is not complete yet.
+    [[nodiscard]] std::size_t wait_any(Operations& operations, std::size_t first, std::size_t count);
     bool test(Operations& operations, std::size_t index) override;
 
   private:

@@ -649,6 +649,14 @@ class Bandwidth : public PointToPoint {
 
     [[nodiscard]] int window() const noexcept { return _window; }
 
+    void complete(Communication& with, Operations& operations, const std::size_t count) const {
+        if (environment().options.one_by_one) {
+            with.wait_one_by_one(operations, 0, count);
+        } else {
+            with.wait(operations, 0, count);
+        }
+    }
+
     /// The messages of a window to or from one peer.
     void begin(Communication& with, Operations& operations, const bool persistent, const std::size_t first,
                const Direction direction, const int peer, const int tag) {
@@ -719,7 +727,7 @@ class UniBandwidth : public Bandwidth {
         } else {
             begin(with, operations, false);
         }
-        with.wait(operations, 0, all);
+        complete(with, operations, all);
         answer(with, opposite(direction()), partner());
     }
 
@@ -767,7 +775,7 @@ class BidirectionalBandwidth final : public Bandwidth {
         } else {
             begin(with, operations, false);
         }
-        with.wait(operations, 0, 2 * all);
+        complete(with, operations, 2 * all);
     }
 
   private:

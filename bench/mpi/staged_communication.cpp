@@ -149,6 +149,14 @@ class Staged final : public Communication {
         }
     }
 
+    void wait_one_by_one(Operations& operations, const std::size_t first, const std::size_t count) override {
+        for (std::size_t left = count; left != 0; --left) {
+            if (queue_due(operations, _mpi.wait_any(operations, first, count))) {
+                _images.synchronize();
+            }
+        }
+    }
+
     bool test(Operations& operations, const std::size_t index) override {
         if (operations.requests[index] == MPI_REQUEST_NULL) {
             return true;

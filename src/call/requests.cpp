@@ -390,16 +390,38 @@ bool Requests::is_over_at_once(const MPI_Request request) {
     return layer().real.Request_get_status(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
 }
 
-std::shared_ptr<Operation> Requests::find(const MPI_Request request) const {
-    if (request == MPI_REQUEST_NULL) {
-        return nullptr;
-    }
-    const std::scoped_lock lock(_mutex);
-    const auto found = _operations.find(request);
+std::shared_ptr<Operation> Requests::find_locked(const MPI_Request request) const {
+    const auto found = request != MPI_REQUEST_NULL ? _operations.find(request) : _operations.end();
     if (found == _operations.end() || found->second->completing.load(std::memory_order_acquire)) {
         return nullptr;
     }
     return found->second;
+}
+
+std::shared_ptr<Operation> Requests::find(const MPI_Request request) const {
+    const std::scoped_lock lock(_mutex);
+    return find_locked(request);
+}
+
+void Requests::find(const std::vector<MPI_Request>& requests,
+                    std::vector<std::shared_ptr<Operation>>& operations) const {
+    operations.reserve(requests.size());
+    const std::scoped_lock lock(_mutex);
+    for (const MPI_Request request : requests) {
+        operations.push_back(find_locked(request));
+    }
+}
+
+int Requests::first_over(const int count, const MPI_Request* const requests) const {
+    const std::scoped_lock lock(_mutex);
+    for (int i = 0; i < count; ++i) {
+        const auto found = requests[i] != MPI_REQUEST_NULL ? _operations.find(requests[i]) : _operations.end();
+        if (found != _operations.end() && found->second->is_complete() &&
+            !found->second->completing.load(std::memory_order_acquire)) {
+            return i;
+        }
+    }
+    return count;
 }
 
 MPI_Request Requests::take_spare_handle() {

@@ -208,6 +208,10 @@ class Requests {
     [[nodiscard]] bool any() const noexcept { return _tracked.load(std::memory_order_acquire) != 0; }
     /// Returns null also for an operation that a call is completing: by now its handle may stand for another operation.
     [[nodiscard]] std::shared_ptr<Operation> find(MPI_Request request) const;
+    /// The first of these requests whose progress operation is over, or `count`.
+    [[nodiscard]] int first_over(int count, const MPI_Request* requests) const;
+    /// The same as find() for each of several.
+    void find(const std::vector<MPI_Request>& requests, std::vector<std::shared_ptr<Operation>>& operations) const;
     /// Whether an operation was over when the MPI gave out its request. MPIs have one request for all such operations.
     /// That handle identifies none of them, and nothing is left to wait for. Only for messages, collectives and
     /// one-sided operations, of which the MPIs answer rightly. In MPICH, MPI_Test completes a file access once more if
@@ -256,6 +260,7 @@ class Requests {
     const Native& _native;
     mutable std::mutex _mutex;
     std::atomic<std::size_t> _tracked{0};
+    [[nodiscard]] std::shared_ptr<Operation> find_locked(MPI_Request request) const;
     std::unordered_map<MPI_Request, std::shared_ptr<Operation>, RequestHash> _operations;
     std::mutex _spare_mutex;
     std::vector<MPI_Request> _spare_handles;

@@ -42,10 +42,10 @@ void install(const loader::Binding& binding) {
         trace::Session::start(current_layer->settings.trace_folder, current_layer->settings.trace_limit_bytes);
     }
     // The served functions come after those that the layer only observes, and so replace their slots.
-    for (const Services& family : {tracing ? observed_services() : Services{}, memory_kind_services(),
-                                   environment_services(), query_services(), point_to_point_services(),
-                                   persistent_services(), completion_services(), collective_services(), edge_services(),
-                                   neighbourhood_services(), pack_services(), one_sided_services(), file_services()}) {
+    for (const Services& family :
+         {tracing ? observed_services() : Services{}, memory_kind_services(), environment_services(), query_services(),
+          point_to_point_services(), persistent_services(), completion_services(), collective_services(),
+          edge_services(), neighbourhood_services(), pack_services(), one_sided_services(), file_services()}) {
         fill_slots(family);
     }
 }

@@ -9,11 +9,11 @@
 // receiver once (query). It sends RTS messages only after the receiver has answered (ready) that each of its receives
 // is prepared for one. Until then, and wherever anything is missing, messages travel as without this file.
 //
-// A send is complete when the MPI has its bytes. The call that starts it copies them to host memory, fragment by fragment,
-// and gives each to the MPI. The network then carries the first while the last is still being copied. A few fragments
-// are under way at a time, in pinned memory. Where none ends for some time, because the receiver is late, the rest goes
-// to ordinary memory. So time decides where bytes lie, and nothing waits for the layer of the receiver. Nothing of the
-// message is left for later calls of the sender, wherever it waits next.
+// A send is complete when the MPI has its bytes. The call that starts it copies them to host memory, fragment by
+// fragment, and gives each to the MPI. The network then carries the first while the last is still being copied. A few
+// fragments are under way at a time, in pinned memory. Where none ends for some time, because the receiver is late, the
+// rest goes to ordinary memory. So time decides where bytes lie, and nothing waits for the layer of the receiver.
+// Nothing of the message is left for later calls of the sender, wherever it waits next.
 //
 // A probe sees only the length of an RTS. So the length says which message it is (as in ipc/offers.h), and the sender
 // tells the size beforehand (announce). When a plain message happens to have such a length, the sender tells that as
@@ -233,11 +233,11 @@ class Network final : public ipc::Transport {
     /// What processes tell each other, on a tag of its own. "I" is the process that sends the notice.
     struct Notice {
         enum Kind : std::uint32_t {
-            query,      ///< I want to send RTS messages; I have sent plain messages of these lengths (words)
-            ready,      ///< you may; begin each RTS with this secret (words)
-            announce,   ///< the next message of length `id` is an RTS, for `bytes` bytes
-            plain,      ///< messages of length `id` never are RTS messages
-            taken       ///< I have the message `id`
+            query,     ///< I want to send RTS messages; I have sent plain messages of these lengths (words)
+            ready,     ///< you may; begin each RTS with this secret (words)
+            announce,  ///< the next message of length `id` is an RTS, for `bytes` bytes
+            plain,     ///< messages of length `id` never are RTS messages
+            taken      ///< I have the message `id`
         };
         std::uint32_t kind;
         std::uint32_t id;
@@ -334,7 +334,7 @@ class Network final : public ipc::Transport {
     std::unordered_map<int, Receiving> _receiving;  ///< from processes that have sent a query
     std::vector<int> _unanswered;
     std::list<Outgoing> _outgoing;  ///< the MPI reads the notices where they lie
-    std::deque<Fragment> _sent;  ///< the MPI has them
+    std::deque<Fragment> _sent;     ///< the MPI has them
     std::size_t _sent_bytes = 0;
 };
 

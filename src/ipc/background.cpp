@@ -14,28 +14,46 @@ namespace {
 
 /// Time between two looks at the memory that is kept for reuse.
 constexpr std::chrono::milliseconds kHousekeeping{100};
+/// Time until a new job is asked for the first time.
+constexpr std::chrono::microseconds kAtFirst{30};
 /// Time between two rounds in which all jobs are finished.
 constexpr std::chrono::microseconds kAtTheEnd{30};
 
 }  // namespace
 
 void Background::take(std::shared_ptr<Job> job) {
+    bool wake = false;
     {
         const std::scoped_lock lock(_mutex);
         if (_stopping) {
             return;
         }
+        Clock::time_point due{};
         const auto known =
             std::find_if(_jobs.begin(), _jobs.end(), [&job](const Entry& entry) { return entry.job == job; });
         if (known == _jobs.end()) {
-            _jobs.push_back({std::move(job), false});
+            due = Clock::now() + kAtFirst;
+            _jobs.push_back({std::move(job), false, due});
         } else {
             known->again = true;
-            known->due = {};
+            known->due = due;
         }
+        wake = due < _wakes;
         start();
     }
-    _wake.notify_one();
+    if (wake) {
+        _wake.notify_one();
+    }
+}
+
+void Background::sleep(std::unique_lock<std::mutex>& lock, const Clock::time_point until) {
+    _wakes = until;
+    if (until == Clock::time_point::max()) {
+        _wake.wait(lock);
+    } else {
+        _wake.wait_until(lock, until);
+    }
+    _wakes = Clock::time_point::min();
 }
 
 void Background::start() {
@@ -83,10 +101,10 @@ void Background::run() {
                 return;
             }
             if (!_wants_reclaim) {
-                _wake.wait(lock);
+                sleep(lock, Clock::time_point::max());
                 continue;
             }
-            _wake.wait_for(lock, kHousekeeping);
+            sleep(lock, Clock::now() + kHousekeeping);
             if (_jobs.empty() && !_stopping) {
                 reclaim();
             }
@@ -127,7 +145,7 @@ void Background::run() {
             std::min_element(_jobs.begin(), _jobs.end(), [](const Entry& a, const Entry& b) { return a.due < b.due; });
         if (next != _jobs.end()) {
             // stop() may have come while the jobs were asked, and its call of notify_all() is not heard any more.
-            _wake.wait_until(lock, _stopping ? end + kAtTheEnd : next->due);
+            sleep(lock, _stopping ? end + kAtTheEnd : next->due);
         }
     }
 }

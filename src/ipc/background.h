@@ -40,7 +40,8 @@ class Background {
     Background(const Background&) = delete;
     Background& operator=(const Background&) = delete;
 
-    /// Takes care of the job until it is done. Asks a job that is here already at least once more, and soon.
+    /// Takes care of the job until it is done. Asks it after a moment: the caller has just done what can be done now,
+    /// and often comes back before that. Asks a job that is here already at least once more, and soon.
     void take(std::shared_ptr<Job> job);
     /// There is idle memory to reclaim later.
     void reclaim_idle();
@@ -51,6 +52,7 @@ class Background {
     using Clock = std::chrono::steady_clock;
     void run();
     void start();  ///< the caller holds the lock
+    void sleep(std::unique_lock<std::mutex>& lock, Clock::time_point until);
 
     const std::function<bool()> _reclaim;
     std::mutex _mutex;
@@ -62,6 +64,7 @@ class Background {
     };
     std::vector<Entry> _jobs;
     std::thread _thread;
+    Clock::time_point _wakes = Clock::time_point::min();  ///< when the thread looks again; the least while it runs
     bool _wants_reclaim = false;
     bool _stopping = false;
 };

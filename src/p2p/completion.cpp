@@ -7,7 +7,6 @@
 // functions.
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "base/step_probe.h"
@@ -44,27 +43,26 @@ class UnpreparedWatch {
     std::vector<MPI_Request> _before;
 };
 
-/// The program's requests. Native requests stand in place of those that the layer tracks.
+/// The program's requests. Native requests stand in place of those that the layer tracks. While bytes of an operation
+/// are under way beside the MPI, its native request is hidden: MPI_REQUEST_NULL stands there.
 class NativeRequests {
   public:
     NativeRequests(const int count, MPI_Request* const requests) : _requests(requests) {
         const auto n = static_cast<std::size_t>(count > 0 ? count : 0);
         _native_requests.assign(requests, requests + n);
-        _operations.resize(n);
-        for (std::size_t i = 0; i < n; ++i) {
-            if (auto operation = layer().requests.find(requests[i])) {
+        layer().requests.find(_native_requests, _operations);
+        for (std::size_t i = 0; i < _operations.size(); ++i) {
+            if (Operation* const operation = _operations[i].get(); operation != nullptr) {
                 // A persistent operation is inactive between its completions, and so is its native handle.
                 _native_requests[i] = operation->is_active() ? operation->native_request : operation->handle;
                 if (operation->is_active()) {
                     operation->completing.store(operation->kind == Operation::Kind::once, std::memory_order_release);
                     _any = true;
-                    _exchanging = _exchanging || operation->progresses();
+                    _progresses = _progresses || operation->progresses();
                 }
-                _operations[i] = std::move(operation);
             }
         }
     }
-
     NativeRequests(const NativeRequests&) = delete;
     NativeRequests& operator=(const NativeRequests&) = delete;
     ~NativeRequests() {
@@ -77,73 +75,43 @@ class NativeRequests {
 
     /// False when the program's own array serves as well.
     [[nodiscard]] bool any() const noexcept { return _any; }
-    [[nodiscard]] bool progressing() const noexcept { return _exchanging; }
     [[nodiscard]] MPI_Request* data() noexcept { return _native_requests.data(); }
 
-    [[nodiscard]] bool ready(const std::size_t i) {
-        const std::shared_ptr<Operation>& operation = _operations[i];
-        return operation == nullptr || !operation->is_active() || operation->advance(true);
-    }
-    /// Advances the progress operations in the order of protocol/polling_order.h. Returns true when all are over.
-    [[nodiscard]] bool advance() {
-        AWAKEN_STEP("Waitall: round");
-        if (!_looks) {
-            _looks.emplace(_operations.size());
-            for (std::size_t i = 0; i < _operations.size(); ++i) {
-                const std::shared_ptr<Operation>& operation = _operations[i];
-                if (operation != nullptr && operation->progresses()) {
-                    _looks->add(i, operation->has_arrived());
-                }
-            }
-        }
-        // Comes first: until the answer is there, receivers can only wait.
-        if (ipc::Link* const link = layer().node_peers.link(); link != nullptr) {
-            link->ask_readiness();
-        }
-        using Found = protocol::PollingOrder::Found;
-        return _looks->round([this](const std::size_t i, const bool asks) {
-            Operation& operation = *_operations[i];
-            const bool over = operation.advance(true, asks ? Operation::Ask::mpi : Operation::Ask::memory);
-            return over ? Found::over : operation.has_arrived() ? Found::arrived : Found::awaited;
-        });
-    }
-    /// Advances them until all are over.
-    void conclude() {
-        AWAKEN_STEP("Waitall: conclude");
-        constexpr unsigned kOthers = 16;
-        const Attention attention(_operations);
-        WaitLoop waiting(kOthers);
-        while (_exchanging && !advance()) {
-            waiting.turn();
+    /// For MPI_Wait and MPI_Waitall: advances the operations until all are over.
+    void finish() {
+        AWAKEN_STEP("Waitall: finish");
+        if (_progresses) {
+            wait([this](const bool all) { return all; });
         }
     }
-    /// Hides requests that are not ready from the MPI. Returns true when some remain for the MPI.
-    [[nodiscard]] bool mask() {
-        bool some = false;
-        _masked = _native_requests;
-        for (std::size_t i = 0; i < _masked.size(); ++i) {
-            if (!ready(i)) {
-                _masked[i] = MPI_REQUEST_NULL;
-            } else if (Operation* const operation = _operations[i].get();
-                       operation != nullptr && operation->is_active()) {
-                operation->need_native_request();
-                _masked[i] = _native_requests[i] = operation->native_request;
-            }
-            some = some || _masked[i] != MPI_REQUEST_NULL;
-        }
-        return some;
+    /// For MPI_Waitany and MPI_Waitsome: until `ask` says so, which asks the MPI about the requests that are not
+    /// hidden. It is not called while there is none.
+    template <class Ask>
+    void finish_some(const Ask& ask) {
+        hide();
+        wait([this, &ask](bool) { return _shown != 0 && ask(); });
+        leave();
     }
-    [[nodiscard]] MPI_Request* masked() noexcept { return _masked.data(); }
-    /// The MPI has completed request i of masked().
-    void unmask(const int i) { _native_requests[static_cast<std::size_t>(i)] = _masked[static_cast<std::size_t>(i)]; }
-    /// The call ends and leaves progress operations unfinished.
-    void leave() {
-        for (const std::shared_ptr<Operation>& operation : _operations) {
-            if (operation != nullptr && operation->is_active()) {
-                operation->leave();
-            }
+    /// For MPI_Test and MPI_Testall: advances the operations as far as they can go. True when all are over.
+    [[nodiscard]] bool try_to_finish() {
+        const bool over = !_progresses || advance();
+        if (!over) {
+            leave();
         }
+        return over;
     }
+    /// For MPI_Testany and MPI_Testsome: calls `ask` once.
+    template <class Ask>
+    void try_to_finish_some(const Ask& ask) {
+        hide();
+        static_cast<void>(advance());
+        if (_shown != 0) {
+            static_cast<void>(ask());
+        }
+        leave();
+    }
+    /// Some operations have to be advanced before the MPI completes their native requests.
+    [[nodiscard]] bool progresses() const noexcept { return _progresses; }
 
     /// The MPI has completed request i with this status and outcome. Both become what the program sees.
     void complete(const int i, MPI_Status& status, int& error) {
@@ -171,7 +139,7 @@ class NativeRequests {
     }
 
   private:
-    /// While this call advances its operations, others do not.
+    /// While this call advances its operations, others do not, and none is handed to the background thread.
     class Attention {
       public:
         explicit Attention(const std::vector<std::shared_ptr<Operation>>& operations) : _operations(operations) {
@@ -192,6 +160,93 @@ class NativeRequests {
         const std::vector<std::shared_ptr<Operation>>& _operations;
     };
 
+    /// Rounds in the order of protocol/polling_order.h, until `enough(all are over)`.
+    template <class Enough>
+    void wait(const Enough& enough) {
+        constexpr unsigned kOthers = 16;
+        protocol::PollingOrder looks(_operations.size());
+        for (std::size_t i = 0; i < _operations.size(); ++i) {
+            const std::shared_ptr<Operation>& operation = _operations[i];
+            if (operation != nullptr && operation->progresses()) {
+                looks.add(i, operation->has_arrived());
+            }
+        }
+        const Attention attention(_operations);
+        for (WaitLoop waiting(kOthers);; waiting.turn()) {
+            AWAKEN_STEP("Waitall: round");
+            ask_readiness();
+            const bool over = looks.round([this](const std::size_t i, const bool asks) {
+                using Found = protocol::PollingOrder::Found;
+                return look(i, asks ? Operation::Ask::mpi : Operation::Ask::memory) ? Found::over
+                       : _operations[i]->has_arrived()                              ? Found::arrived
+                                                                                    : Found::awaited;
+            });
+            if (enough(over)) {
+                return;
+            }
+        }
+    }
+    /// Looks at each operation once, or at some of very many, others the next time. Asks the MPI about one after the
+    /// other until one has not arrived, and about one more, as a call that waits does. True when all are over.
+    [[nodiscard]] bool advance() {
+        constexpr std::size_t kMost = 128;
+        static thread_local std::size_t turn = 0;
+        const std::size_t count = _operations.size(), also = ++turn % count;
+        const std::size_t first = count > kMost ? turn * kMost % count : 0;
+        ask_readiness();
+        bool all = true, asks = true;
+        std::size_t looks = 0;
+        for (std::size_t k = 0; k < count; ++k) {
+            const std::size_t i = (first + k) % count;
+            const Operation* const operation = _operations[i].get();
+            if (operation == nullptr || !operation->is_active()) {
+                continue;
+            }
+            const bool may_look = operation->is_complete() || looks++ < kMost;
+            if (!may_look || !look(i, asks || i == also ? Operation::Ask::mpi : Operation::Ask::memory)) {
+                asks = asks && operation->has_arrived();
+                all = false;
+            }
+        }
+        return all;
+    }
+    /// Comes first: until the answer is there, receivers can only wait.
+    static void ask_readiness() {
+        if (ipc::Link* const link = layer().node_peers.link(); link != nullptr) {
+            link->ask_readiness();
+        }
+    }
+    /// Advances operation i. True when the MPI can complete its native request, which is shown then.
+    [[nodiscard]] bool look(const std::size_t i, const Operation::Ask ask) {
+        Operation& operation = *_operations[i];
+        if (!operation.advance(true, ask)) {
+            return false;
+        }
+        if (_hides && _native_requests[i] == MPI_REQUEST_NULL) {
+            operation.need_native_request();
+            _native_requests[i] = operation.native_request;
+            _shown += _native_requests[i] != MPI_REQUEST_NULL ? 1 : 0;
+        }
+        return true;
+    }
+    void hide() {
+        _hides = true;
+        for (std::size_t i = 0; i < _operations.size(); ++i) {
+            if (_operations[i] != nullptr && _operations[i]->progresses()) {
+                _native_requests[i] = MPI_REQUEST_NULL;
+            }
+            _shown += _native_requests[i] != MPI_REQUEST_NULL ? 1 : 0;
+        }
+    }
+    /// The call ends, and operations go on.
+    void leave() {
+        for (const std::shared_ptr<Operation>& operation : _operations) {
+            if (operation != nullptr && operation->has_arrived()) {  // the others were left when they began
+                operation->leave();
+            }
+        }
+    }
+
     /// An error becomes the outcome of this operation: the MPI has completed those after it as well.
     static void deliver(Operation& operation, Call& call, MPI_Status& status, int& error) {
         try {
@@ -205,11 +260,11 @@ class NativeRequests {
 
     MPI_Request* const _requests;
     std::vector<MPI_Request> _native_requests;
-    std::vector<MPI_Request> _masked;
     std::vector<std::shared_ptr<Operation>> _operations;
-    std::optional<protocol::PollingOrder> _looks;
+    std::size_t _shown = 0;  ///< requests that are neither null nor hidden, once some are hidden
     bool _any = false;
-    bool _exchanging = false;
+    bool _progresses = false;
+    bool _hides = false;
 };
 
 struct Wait {
@@ -219,7 +274,7 @@ struct Wait {
         if (layer().requests.any() && request != nullptr) {
             NativeRequests native_requests(1, request);
             if (native_requests.any()) {
-                native_requests.conclude();
+                native_requests.finish();
                 MPI_Status own{};
                 int error = below<function>()(native_requests.data(), &own);
                 native_requests.complete(0, own, error);
@@ -238,8 +293,7 @@ struct Test {
         if (layer().requests.any() && request != nullptr) {
             NativeRequests native_requests(1, request);
             if (native_requests.any()) {
-                if (!native_requests.advance()) {
-                    native_requests.leave();
+                if (!native_requests.try_to_finish()) {
                     *flag = 0;
                     return MPI_SUCCESS;
                 }
@@ -296,28 +350,31 @@ bool is_pending(const int error) {
     return error_class == MPI_ERR_PENDING;
 }
 
-/// Completes the operations of all requests that the MPI has completed. Returns the outcome of the call, which a
-/// progress operation may turn into an error.
-int complete_all(NativeRequests& native_requests, const int count, const int error, MPI_Status* const statuses) {
+/// Completes the operations of the requests that the MPI has completed: of all, or of those with these indices. Returns
+/// the outcome of the call, which a progress operation may turn into an error.
+int complete_all(NativeRequests& native_requests, const int count, const int error, MPI_Status* const statuses,
+                 const int* const indices = nullptr) {
     AWAKEN_STEP("Waitall: complete all");
-    bool added = false;
-    std::vector<int> outcomes;
+    const auto completed_error = [&](const int i) { return outcome(error, statuses[i]); };
+    int result = error;
     for (int i = 0; i < count; ++i) {
-        const int native = outcome(error, statuses[i]);
+        const int native = completed_error(i);
         int one = native;
         if (one == MPI_SUCCESS || !is_pending(one)) {
-            native_requests.complete(i, statuses[i], one);
+            native_requests.complete(indices != nullptr ? indices[i] : i, statuses[i], one);
         }
-        added = added || one != native;
-        outcomes.push_back(one);
+        if (one != native && result != MPI_ERR_IN_STATUS) {
+            // From here on the statuses tell the outcomes, also of those before.
+            for (int before = 0; before < i; ++before) {
+                statuses[before].MPI_ERROR = completed_error(before);
+            }
+            result = MPI_ERR_IN_STATUS;
+        }
+        if (result == MPI_ERR_IN_STATUS) {
+            statuses[i].MPI_ERROR = one;
+        }
     }
-    if (!added) {
-        return error;
-    }
-    for (int i = 0; i < count; ++i) {
-        statuses[i].MPI_ERROR = outcomes[static_cast<std::size_t>(i)];
-    }
-    return MPI_ERR_IN_STATUS;
+    return result;
 }
 
 struct WaitAll {
@@ -328,7 +385,7 @@ struct WaitAll {
         if (layer().requests.any() && count > 0) {
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
-                native_requests.conclude();
+                native_requests.finish();
                 Statuses own(count, statuses);
                 const int error = below<function>()(count, native_requests.data(), own.data());
                 return complete_all(native_requests, count, error, own.data());
@@ -345,8 +402,7 @@ struct TestAll {
         if (layer().requests.any() && count > 0) {
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
-                if (native_requests.progressing() && !native_requests.advance()) {
-                    native_requests.leave();
+                if (!native_requests.try_to_finish()) {
                     *flag = 0;
                     return MPI_SUCCESS;
                 }
@@ -360,25 +416,50 @@ struct TestAll {
     }
 };
 
-/// Calls MPI_Testany once with the requests that the MPI may see. Returns true when the answer is final.
-bool test_any(NativeRequests& native_requests, const int count, int* const index, int* const flag, MPI_Status& status,
-              int& error) {
-    if (!native_requests.mask()) {
-        *flag = 0;
+/// MPI_Waitany and MPI_Testany. `flag` is null for the first.
+template <Function function, class... Flag>
+int complete_any(NativeRequests& native_requests, const int count, int* const index, MPI_Status& status,
+                 Flag* const... flag) {
+    int error = MPI_SUCCESS;
+    int found = 0;
+    *index = MPI_UNDEFINED;
+    if (!native_requests.progresses()) {
+        error = below<function>()(count, native_requests.data(), index, flag..., &status);
+        found = (1 & ... & *flag);
+    } else {
+        const auto ask = [&] {
+            error = layer().below.Testany(count, native_requests.data(), index, &found, &status);
+            found = *index != MPI_UNDEFINED ? found : 0;  // "all inactive" holds only for the requests that are shown
+            return found != 0 || error != MPI_SUCCESS;
+        };
+        if constexpr (sizeof...(flag) == 0) {
+            native_requests.finish_some(ask);  // not all requests are inactive: one will complete
+        } else {
+            native_requests.try_to_finish_some(ask);
+        }
+        ((*flag = found), ...);
+    }
+    if (*index != MPI_UNDEFINED && (found != 0 || error != MPI_SUCCESS)) {
+        native_requests.complete(*index, status, error);
+    } else if (found == 0) {
         *index = MPI_UNDEFINED;
+    }
+    return error;
+}
+
+/// Completes the first request whose progress operation is over, without a look at the others. False if there is none.
+bool complete_first(const int count, MPI_Request* const requests, int& index, MPI_Status* const status, int& error) {
+    const int first = layer().requests.first_over(count, requests);
+    if (first == count) {
         return false;
     }
-    error = layer().below.Testany(count, native_requests.masked(), index, flag, &status);
-    if (*index != MPI_UNDEFINED && (*flag != 0 || error != MPI_SUCCESS)) {
-        native_requests.unmask(*index);
-        native_requests.complete(*index, status, error);
-        return true;
-    }
-    if (error != MPI_SUCCESS) {
-        return true;
-    }
-    *flag = 0;  // "all inactive" holds only for the requests that the MPI saw
-    return false;
+    NativeRequests native_request(1, requests + first);
+    MPI_Status own{};
+    error = layer().below.Wait(native_request.data(), &own);
+    native_request.complete(0, own, error);
+    return_status(status, own);
+    index = first;
+    return true;
 }
 
 struct WaitAny {
@@ -386,22 +467,13 @@ struct WaitAny {
     static int run(Call&, int count, MPI_Request requests[], int* index, MPI_Status* status) {
         const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
+            if (int error = MPI_SUCCESS; complete_first(count, requests, *index, status, error)) {
+                return error;
+            }
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
                 MPI_Status own{};
-                int error = MPI_SUCCESS;
-                if (native_requests.progressing()) {
-                    // A progress operation is under way, so not all requests are inactive: one will complete.
-                    for (int flag = 0; !test_any(native_requests, count, index, &flag, own, error);) {
-                        layer().requests.advance_progress_ops();
-                    }
-                    native_requests.leave();
-                } else {
-                    error = below<function>()(count, native_requests.data(), index, &own);
-                    if (*index != MPI_UNDEFINED) {
-                        native_requests.complete(*index, own, error);
-                    }
-                }
+                const int error = complete_any<function>(native_requests, count, index, own);
                 return_status(status, own);
                 return error;
             }
@@ -415,21 +487,14 @@ struct TestAny {
     static int run(Call&, int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status) {
         const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
+            if (int error = MPI_SUCCESS; complete_first(count, requests, *index, status, error)) {
+                *flag = 1;
+                return error;
+            }
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
                 MPI_Status own{};
-                int error = MPI_SUCCESS;
-                if (native_requests.progressing()) {
-                    if (!test_any(native_requests, count, index, flag, own, error)) {
-                        *index = MPI_UNDEFINED;
-                    }
-                    native_requests.leave();
-                } else {
-                    error = below<function>()(count, native_requests.data(), index, flag, &own);
-                    if (*index != MPI_UNDEFINED && (*flag != 0 || error != MPI_SUCCESS)) {
-                        native_requests.complete(*index, own, error);
-                    }
-                }
+                const int error = complete_any<function>(native_requests, count, index, own, flag);
                 if (*flag != 0 || error != MPI_SUCCESS) {
                     return_status(status, own);
                 }
@@ -450,41 +515,24 @@ struct CompleteSome {
             if (native_requests.any()) {
                 Statuses own(count, statuses);
                 int error = MPI_SUCCESS;
-                if (native_requests.progressing()) {
-                    constexpr bool kWaits = function == Function::Waitsome;
-                    do {
-                        *completed = 0;
-                        if (native_requests.mask()) {
-                            error =
-                                layer().below.Testsome(count, native_requests.masked(), completed, indices, own.data());
-                            *completed = *completed == MPI_UNDEFINED ? 0 : *completed;
-                        }
-                        if (*completed == 0 && error == MPI_SUCCESS) {
-                            layer().requests.advance_progress_ops();
-                        }
-                    } while (kWaits && *completed == 0 && error == MPI_SUCCESS);
-                } else {
+                if (!native_requests.progresses()) {
                     error = below<function>()(count, native_requests.data(), completed, indices, own.data());
-                }
-                int result = error;
-                if (*completed != MPI_UNDEFINED) {
-                    for (int i = 0; i < *completed; ++i) {
-                        if (native_requests.progressing()) {
-                            native_requests.unmask(indices[i]);
-                        }
-                        const int native = outcome(error, own.data()[i]);
-                        int one = native;
-                        native_requests.complete(indices[i], own.data()[i], one);
-                        own.data()[i].MPI_ERROR = one;
-                        if (one != native) {
-                            result = MPI_ERR_IN_STATUS;
-                        }
+                } else {
+                    *completed = 0;
+                    const auto ask = [&] {
+                        error = layer().below.Testsome(count, native_requests.data(), completed, indices, own.data());
+                        *completed = *completed == MPI_UNDEFINED ? 0 : *completed;
+                        return *completed != 0 || error != MPI_SUCCESS;
+                    };
+                    if constexpr (function == Function::Waitsome) {
+                        native_requests.finish_some(ask);
+                    } else {
+                        native_requests.try_to_finish_some(ask);
                     }
                 }
-                if (native_requests.progressing()) {
-                    native_requests.leave();
-                }
-                return result;
+                return *completed == MPI_UNDEFINED
+                           ? error
+                           : complete_all(native_requests, *completed, error, own.data(), indices);
             }
         }
         return below<function>()(count, requests, completed, indices, statuses);

@@ -212,6 +212,20 @@ def test_derived_types_long(test: str, form: str, bench_program: Path, mpi_named
     assert [row[-1] for row in rows] == moved, result.explain()
 
 
+@pytest.mark.parametrize("test", ["bw", "bibw_persistent", "mbw_mr"])
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+def test_one_by_one(test: str, mpi: str, emulate: str, bench_program: Path, mpi_named: FindMpi, tmp_path: Path) -> None:
+    """Windows of 16 and 64 are completed by MPI_Waitany; the data are those of MPI_Waitall."""
+    for window in (16, 64):
+        file = tmp_path / f"{window}.json"
+        words = [test, "--one-by-one", "--compare", "awaken,staged", "-W", str(window), "-m", "64:100000"]
+        words += ["--step-factor", "1000", "-i", "4", "-x", "1", "--json", str(file), "D", "D"]
+        run_bench(mpi_named(mpi), 2, bench_program, words, emulate=emulate).check()
+        (run,) = json.loads(file.read_text())["runs"]
+        for contender in run["contenders"]:
+            assert [one["validated"] for one in contender["measurements"]] == [True, True], contender["name"]
+
+
 def test_comparison(bench_program: Path, mpi_named: FindMpi, tmp_path: Path) -> None:
     """One that cannot run is named with the reason, and the others run all the same."""
     file = tmp_path / "run.json"

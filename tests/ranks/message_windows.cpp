@@ -245,27 +245,24 @@ void receiver_stopped(Run& run) {
     if (!pair.active) {
         return;
     }
-    std::atomic<int>& here = words[pair.first];
-    std::atomic<int>& sent = words[SharedWords::kCount / 2 + pair.first];
+    std::atomic<int>& sent = words[pair.first];
     int own = static_cast<int>(getpid()), other = 0;
     OK(MPI_Sendrecv(&own, 1, MPI_INT, pair.peer, kTokenTag, &other, 1, MPI_INT, pair.peer, kTokenTag, run.comm,
                     MPI_STATUS_IGNORE));
     // In the first round they find each other, and messages may travel as a whole.
     for (int round = 0; round < 3; ++round) {
-        Window window(run);
+        Window window(run, 0, 2);  // of more parts an MPI may keep the envelopes until there is room for them
         const bool stops = round > 0 && !run.reference() && !host_accessible(window.kind());
         const Step step(run, "all");
         if (!pair.lower) {
-            here = round + 1;
+            send_token(run, pair.peer, kTokenTag);
             while (stops && sent <= round) {
                 sched_yield();
             }
             window.receive_each(pair.peer, false);
             continue;
         }
-        while (here <= round) {
-            sched_yield();
-        }
+        await_token(run, pair.peer, kTokenTag);
         std::unique_ptr<Stopped> stopped = stops ? std::make_unique<Stopped>(other) : nullptr;
         std::vector<MPI_Request> requests = window.send(pair.peer);
         await_all(run, requests);
