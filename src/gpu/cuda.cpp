@@ -34,6 +34,7 @@
 #include "gpu/gpu.h"
 #include "gpu/identity_table.h"
 #include "gpu/precompiled_kernels.h"
+#include "gpu/relaxed_capture.h"
 #include "gpu/runtime_compiler.h"
 #include "gpu/shared_descriptors.h"
 #include "gpu/vendor.h"
@@ -65,7 +66,6 @@ constexpr CuResult kErrorNotPermitted = 800;
 constexpr CuResult kErrorCaptureUnsupported = 900;
 constexpr CuResult kErrorCaptureImplicit = 906;
 
-constexpr int kCaptureModeRelaxed = 2;
 constexpr int kNotCapturing = 0;
 
 enum CuPointerAttribute : int {
@@ -1092,9 +1092,6 @@ class Cuda final : public VendorRuntime {
             if (_pushed) {
                 static_cast<void>(_driver.context_pop(&ours));
             }
-            if (_relaxed) {
-                static_cast<void>(_driver.exchange_capture_mode(&_capture_mode));
-            }
         }
         [[nodiscard]] const Status& status() const noexcept { return _status; }
 
@@ -1104,11 +1101,7 @@ class Cuda final : public VendorRuntime {
                 _status = {kShutDown, "cuCtxPushCurrent", "the program has reset the device (cudaDeviceReset)"};
                 return;
             }
-            // While any thread of the program captures a stream into a graph, most questions and all allocations of
-            // other threads fail, and make that capture fail. They do not when the thread declares them harmless.
-            if (_driver.exchange_capture_mode != nullptr) {
-                _relaxed = _driver.exchange_capture_mode(&_capture_mode) == kSuccess;
-            }
+            static_cast<void>(_capture.begin(_driver.exchange_capture_mode));
             CuContext current = nullptr;
             if (_driver.context_current(&current) == kSuccess && current == context) {
                 return;
@@ -1119,8 +1112,7 @@ class Cuda final : public VendorRuntime {
 
         const Driver& _driver;
         Status _status;
-        int _capture_mode = kCaptureModeRelaxed;  ///< while the object lives: the caller's mode
-        bool _relaxed = false;
+        RelaxedCapture<decltype(Driver::exchange_capture_mode)> _capture;
         bool _pushed = false;
     };
 

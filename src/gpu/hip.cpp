@@ -24,6 +24,7 @@
 #include "gpu/gpu.h"
 #include "gpu/hip_abi.h"
 #include "gpu/precompiled_kernels.h"
+#include "gpu/relaxed_capture.h"
 #include "gpu/runtime_compiler.h"
 #include "gpu/vendor.h"
 
@@ -713,12 +714,7 @@ class Hip final : public VendorRuntime {
             if (hip._major >= kFirstMajorWithStickyErrors) {
                 _pending = hip._hip.peek_error() != kSuccess;
             }
-            // While any thread of the program captures a stream into a graph, questions and allocations of other
-            // threads make that capture fail. They do not when the thread declares them harmless.
-            if (hip._hip.exchange_capture_mode != nullptr) {
-                _relaxed = hip._hip.exchange_capture_mode(&_capture_mode) == kSuccess;
-                _failed = !_relaxed;
-            }
+            _failed = !_capture.begin(hip._hip.exchange_capture_mode);
         }
         Scope(const Hip& hip, int device) noexcept : Scope(hip) {
             if (device < 0 || device >= hip._devices) {
@@ -748,9 +744,6 @@ class Hip final : public VendorRuntime {
         ~Scope() {
             if (_caller_device >= 0 && _hip._hip.set_device(_caller_device) != kSuccess) {
                 _failed = true;
-            }
-            if (_relaxed) {
-                static_cast<void>(_hip._hip.exchange_capture_mode(&_capture_mode));
             }
             if (_failed && !_pending) {
                 static_cast<void>(_hip._hip.last_error());
@@ -787,8 +780,7 @@ class Hip final : public VendorRuntime {
         const Hip& _hip;
         Status _status;
         int _caller_device = -1;
-        int _capture_mode = hip_abi::kCaptureModeRelaxed;  ///< while the object lives: the caller's mode
-        bool _relaxed = false;
+        RelaxedCapture<decltype(Functions::exchange_capture_mode)> _capture;
         bool _pending = false;
         bool _failed = false;
     };
