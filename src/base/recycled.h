@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <new>
+#include <utility>
+#include <vector>
 
 namespace awaken {
 
@@ -66,6 +68,45 @@ class Recycled {
   public:
     [[nodiscard]] static void* operator new(std::size_t) { return SpareBlocks<sizeof(Derived)>::take(); }
     static void operator delete(void* const block) noexcept { SpareBlocks<sizeof(Derived)>::give_back(block); }
+};
+
+/// A vector for the time of one call, with the memory of an earlier one of this thread.
+template <class T>
+class ScratchVector {
+  public:
+    ScratchVector() {
+        if (Spares& own = of_this_thread(); !own.over && !own.list.empty()) {
+            _items.swap(own.list.back());
+            own.list.pop_back();
+        }
+    }
+    ~ScratchVector() {
+        constexpr std::size_t kMost = 4;
+        _items.clear();
+        if (Spares& own = of_this_thread(); !own.over && own.list.size() < kMost) {
+            try {
+                own.list.push_back(std::move(_items));
+            } catch (const std::bad_alloc&) {
+                // The memory is freed.
+            }
+        }
+    }
+    ScratchVector(const ScratchVector&) = delete;
+    ScratchVector& operator=(const ScratchVector&) = delete;
+    [[nodiscard]] std::vector<T>& operator*() noexcept { return _items; }
+    [[nodiscard]] const std::vector<T>& operator*() const noexcept { return _items; }
+
+  private:
+    struct Spares {
+        ~Spares() { over = true; }  // calls may come after this: in destructors of the program, at its end
+        std::vector<std::vector<T>> list;
+        bool over = false;
+    };
+    [[nodiscard]] static Spares& of_this_thread() noexcept {
+        static thread_local Spares spares;
+        return spares;
+    }
+    std::vector<T> _items;
 };
 
 /// For std::allocate_shared().

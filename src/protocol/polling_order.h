@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/recycled.h"
+
 namespace awaken::protocol {
 
 class PollingOrder {
@@ -104,7 +106,8 @@ class PollingOrder {
         }
     }
 
-    std::vector<Place> _places;
+    ScratchVector<Place> _scratch;
+    std::vector<Place>& _places = *_scratch;
     std::size_t _also[kRings] = {kAwaited, kArrived};  ///< looked at next, beside the first ones of the ring
 };
 
