@@ -130,6 +130,7 @@ int serve(const ServedCall& served) {
         Layer& owner = layer();
         if (served.where != loader::Waits::nowhere) {
             owner.node_peers.ask_readiness();
+            owner.node_peers.reclaim();
         }
         if (served.where == loader::Waits::polls && owner.takes_fragments()) {
             owner.requests.advance_progress_ops();

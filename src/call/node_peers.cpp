@@ -43,7 +43,7 @@ void NodePeers::before_init() {
     _may_have_gpu = true;
     _growing_table = grow_descriptor_table();
     transfer::request_copy_engine(settings.copy);
-    _segment = node::Segment::join(job, ipc::Link::area_bytes(job.local_ranks), _why_not);
+    _segment = node::Segment::join(job, ipc::Areas::bytes(job.local_ranks), _why_not);
 }
 
 void NodePeers::after_init() {
@@ -69,7 +69,7 @@ void NodePeers::after_init() {
                 "AWAKEN_JOB), or have ended";
             _segment.reset();
         } else {
-            _sent_plain = std::vector<ipc::SlotSet>(static_cast<std::size_t>(_segment->processes()));
+            _sent_plain = std::vector<transport::SlotSet>(static_cast<std::size_t>(_segment->processes()));
         }
     }
     // Uses what the launcher says of the node, so that all ranks decide alike, whatever each finds on its own.
@@ -112,7 +112,7 @@ void NodePeers::use(gpu::Runtime& runtime) {
                                       "no GPU, or have a /dev/shm of their own");
         }
         const Settings& settings = _owner.settings;
-        ipc::Link::Options options;
+        ipc::Options options;
         using Allowed = ipc::Link::Allowed;
         options.path = settings.path == NodePath::direct ? Allowed::direct
                        : settings.path == NodePath::ring ? Allowed::ring
@@ -131,7 +131,7 @@ void NodePeers::use(gpu::Runtime& runtime) {
     }
     _owner.receive_readiness.want([this] {
         if (_owned_link != nullptr) {
-            _owned_link->take_rts();
+            _owned_link->reachability().take_rts(true);
         }
         if (_owned_network != nullptr) {
             _owned_network->open();
@@ -166,18 +166,19 @@ transfer::DeviceCopies* NodePeers::copies() const noexcept {
 
 NodePeers::Peer NodePeers::peer_of(const MPI_Comm communicator, const int rank) {
     if (const int index = index_of(communicator, rank); index >= 0) {
-        return link() != nullptr ? Peer{link(), index} : Peer{};
+        return {link(), index, true};
     }
     const int remote = remote_of(communicator, rank);
-    return remote >= 0 ? Peer{network(), remote} : Peer{};
+    return remote >= 0 ? Peer{network(), remote, false} : Peer{};
 }
 
-ipc::Transport* NodePeers::transport_of(const std::byte* const message, const std::size_t length) const noexcept {
-    if (ipc::Link* const here = link(); here != nullptr && here->is_rts(message, length)) {
-        return here;
+transport::Transport* NodePeers::transport_of(const std::byte* const message, const std::size_t length) const noexcept {
+    for (transport::Transport* const each : transports()) {
+        if (each != nullptr && each->is_rts(message, length)) {
+            return each;
+        }
     }
-    Network* const between = network();
-    return between != nullptr && between->is_rts(message, length) ? between : nullptr;
+    return nullptr;
 }
 
 int NodePeers::index_of(const MPI_Comm communicator, const int rank) {
@@ -252,7 +253,7 @@ int NodePeers::remote_of(const MPI_Comm communicator, const int rank) {
 
 void NodePeers::sent_plain(const MPI_Comm communicator, const int rank, const std::size_t bytes) {
     if (const int index = index_of(communicator, rank); index >= 0) {
-        _sent_plain[static_cast<std::size_t>(index)].add(ipc::slot_of_length(bytes));
+        _sent_plain[static_cast<std::size_t>(index)].add(transport::slot_of_length(bytes));
     }
 }
 

@@ -2,6 +2,7 @@
 // IPC, those of other nodes through the MPI.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -43,10 +44,15 @@ class NodePeers {
     [[nodiscard]] ipc::Link* link() const noexcept { return _link.load(std::memory_order_acquire); }
     /// Why there is no link; the report prints it.
     [[nodiscard]] const std::string& why_no_link() const noexcept { return _why_not; }
-    /// Called before a call waits or polls: see ipc::Link.
+    /// Called before a call waits or polls: see transport::Transport.
     void ask_readiness() const noexcept {
         if (ipc::Link* const to = link(); to != nullptr) {
             to->ask_readiness();
+        }
+    }
+    /// Called now and then: see ipc::Link.
+    void reclaim() const noexcept {
+        if (ipc::Link* const to = link(); to != nullptr) {
             to->reclaim();
         }
     }
@@ -66,19 +72,22 @@ class NodePeers {
     [[nodiscard]] bool knows_members() const noexcept { return _knows_members; }
     /// A process that messages of the layer can reach.
     struct Peer {
-        ipc::Transport* transport = nullptr;  ///< null: there is no such way to the process
-        int number = -1;                      ///< as the transport counts
+        transport::Transport* transport = nullptr;  ///< null: there is no such way to the process
+        int number = -1;                            ///< as the transport counts
+        bool near = false;                          ///< on this node
     };
     /// The process with this rank in the communicator (in its remote group, if it has one).
     [[nodiscard]] Peer peer_of(MPI_Comm communicator, int rank);
     /// The transport whose RTS this message is; null for another message.
-    [[nodiscard]] ipc::Transport* transport_of(const std::byte* message, std::size_t length) const noexcept;
+    [[nodiscard]] transport::Transport* transport_of(const std::byte* message, std::size_t length) const noexcept;
     /// A first look at memory into which an RTS may be arriving.
     [[nodiscard]] bool begins_like_rts(const std::byte* const message) const noexcept {
-        const ipc::Link* const here = link();
-        const Network* const between = network();
-        return (here != nullptr && here->begins_like_rts(message)) ||
-               (between != nullptr && between->begins_like_rts(message));
+        for (const transport::Transport* const each : transports()) {
+            if (each != nullptr && each->begins_like_rts(message)) {
+                return true;
+            }
+        }
+        return false;
     }
     /// The figures that choose the path of a message.
     [[nodiscard]] const transfer::Tuning& tuning() const noexcept { return _tuning; }
@@ -119,9 +128,12 @@ class NodePeers {
     }
 
   private:
+    /// Null where there is none.
+    [[nodiscard]] std::array<transport::Transport*, 2> transports() const noexcept { return {link(), network()}; }
+
     Layer& _owner;
     std::unique_ptr<node::Segment> _segment;
-    std::vector<ipc::SlotSet> _sent_plain;  ///< by index of the process in the segment
+    std::vector<transport::SlotSet> _sent_plain;  ///< by index of the process in the segment
     std::unique_ptr<ipc::Link> _owned_link;
     std::unique_ptr<coll::Engine> _owned_engine;
     std::atomic<coll::Engine*> _engine{nullptr};

@@ -9,6 +9,7 @@
 #include "base/step_probe.h"
 #include "call/layer.h"
 #include "call/progress.h"
+#include "gpu/relaxed_capture.h"
 #include "mpi/status.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -88,7 +89,7 @@ bool Operation::advance(const bool asked, const Ask ask) {
     if (awaited && (ask == Ask::mpi || progress_op->may_have_arrived())) {
         look();
     }
-    const ipc::Patience patience = asked ? ipc::Patience::long_ : ipc::Patience::endless;
+    const transport::Patience patience = asked ? transport::Patience::long_ : transport::Patience::endless;
     if (progress_op->advance(has_arrived() ? &_status : nullptr, patience) && has_arrived()) {
         if (_own_handle && !_spare_handle) {
             layer().real.Grequest_complete(native_request);
@@ -360,6 +361,7 @@ void Requests::advance_progress_ops() {
         }
     }
     const std::span<const std::shared_ptr<Operation>> taken(some.data(), count);
+    const gpu::CallsTogether together;
     for (const std::shared_ptr<Operation>& operation : taken) {
         static_cast<void>(
             operation->advance(false, operation.get() == asked ? Operation::Ask::mpi : Operation::Ask::memory));

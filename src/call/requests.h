@@ -19,8 +19,8 @@
 #include "base/recycled.h"
 #include "call/request_hash.h"
 #include "call/stage.h"
-#include "ipc/message.h"
 #include "mpi/native.h"
+#include "transport/transport.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -41,7 +41,7 @@ class ProgressOp {
 
     /// Does what can be done now. `arrived` is the status of the native operation, or null while that is not complete.
     /// Returns true when only the native operation remains to be completed. Throws Error.
-    [[nodiscard]] virtual bool advance(const MPI_Status* arrived, ipc::Patience patience) = 0;
+    [[nodiscard]] virtual bool advance(const MPI_Status* arrived, transport::Patience patience) = 0;
     /// Called after the native operation has completed with this outcome. Sets the status and the error that the
     /// program sees, and raises the error unless the MPI has raised it.
     virtual void conclude(MPI_Status& status, int& error) = 0;
@@ -261,7 +261,10 @@ class Requests {
     mutable std::mutex _mutex;
     std::atomic<std::size_t> _tracked{0};
     [[nodiscard]] std::shared_ptr<Operation> find_locked(MPI_Request request) const;
-    std::unordered_map<MPI_Request, std::shared_ptr<Operation>, RequestHash> _operations;
+    using Tracked = std::pair<const MPI_Request, std::shared_ptr<Operation>>;
+    std::unordered_map<MPI_Request, std::shared_ptr<Operation>, RequestHash, std::equal_to<>,
+                       RecyclingAllocator<Tracked>>
+        _operations;
     std::mutex _spare_mutex;
     std::vector<MPI_Request> _spare_handles;
     bool _has_world = false;

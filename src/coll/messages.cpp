@@ -1,8 +1,6 @@
 #include "coll/messages.h"
 
 #include <algorithm>
-#include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "call/held_type.h"
@@ -48,46 +46,28 @@ bool Messages::attempt(const Step& step) {
     }
 }
 
-template <class Count>
-int Messages::receive(const Leg& leg, const Count count) {
-    const Native& native = layer().real;
-    const MPI_Comm comm = _route.messages;
+int Messages::receive(const Leg& leg) {
     const auto& [rank, tag] = leg.end;
     Incoming& in = _incoming.emplace_back(_call);
-    const Posted posted =
-        in.recv_operation.prepare(!_unprepared->allowed(), leg.data.address, count, leg.data.type, rank, comm);
-    const auto place = posted.as<Count>();
-    int error = MPI_SUCCESS;
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        error = native.Irecv_c(place.address, place.count, place.type, rank, tag, comm, &in.request);
-    } else {
-        error = native.Irecv(place.address, place.count, place.type, rank, tag, comm, &in.request);
-    }
+    const Posted posted = in.recv_operation.prepare(!_unprepared->allowed(), leg.data.address, leg.data.count,
+                                                    leg.data.type, rank, _route.messages);
+    const int error = start_receive(layer().real, posted, rank, tag, _route.messages, &in.request);
     if (error != MPI_SUCCESS) {
         _incoming.pop_back();
     }
     return error;
 }
 
-template <class Count>
-int Messages::send(const Leg& leg, const Count count) {
-    const Native& native = layer().real;
-    const MPI_Comm comm = _route.messages;
+int Messages::send(const Leg& leg) {
     const auto& [rank, tag] = leg.end;
     Outgoing& out = _outgoing.emplace_back(_call);
     Posted posted{nullptr, 0, MPI_BYTE};  // where the data cannot be had: the receiver waits for a message
     static_cast<void>(attempt([&] {
-        posted = out.send_operation.prepare(SendOperation::Mode::offered, leg.data.address, count, leg.data.type, rank,
-                                            comm);
+        posted = out.send_operation.prepare(SendOperation::Mode::offered, leg.data.address, leg.data.count,
+                                            leg.data.type, rank, _route.messages);
         return true;
     }));
-    const auto place = posted.as<Count>();
-    int error = MPI_SUCCESS;
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        error = native.Isend_c(place.address, place.count, place.type, rank, tag, comm, &out.request);
-    } else {
-        error = native.Isend(place.address, place.count, place.type, rank, tag, comm, &out.request);
-    }
+    const int error = start_send(layer().real, posted, rank, tag, _route.messages, &out.request);
     out.send_operation.posted(error);
     if (error != MPI_SUCCESS) {
         _outgoing.pop_back();
@@ -96,26 +76,16 @@ int Messages::send(const Leg& leg, const Count count) {
 }
 
 int Messages::begin(const MessageList& list) {
-    // An MPI without large counts has no collectives with large counts either.
-    constexpr bool kLargeCounts = !std::is_same_v<decltype(Native::Isend_c), Absent>;
     _incoming.reserve(list.receives.size());
     _outgoing.reserve(list.sends.size());
-    const auto begin_all = [this](const std::vector<Leg>& legs, const auto& post) {
+    const auto begin_all = [this](const std::vector<Leg>& legs, int (Messages::*post)(const Leg&)) {
         for (const Leg& leg : legs) {
-            int error = MPI_SUCCESS;
-            if (leg.end.rank == MPI_PROC_NULL) {
-                continue;
-            }
-            if (leg.data.count <= std::numeric_limits<int>::max()) {
-                error = post(leg, static_cast<int>(leg.data.count));
-            } else if constexpr (kLargeCounts) {
-                error = post(leg, static_cast<MPI_Count>(leg.data.count));
-            }
+            const int error = leg.end.rank != MPI_PROC_NULL ? (this->*post)(leg) : MPI_SUCCESS;
             _error = _error != MPI_SUCCESS ? _error : error;
         }
     };
-    begin_all(list.receives, [this](const Leg& leg, const auto count) { return receive(leg, count); });
-    begin_all(list.sends, [this](const Leg& leg, const auto count) { return send(leg, count); });
+    begin_all(list.receives, &Messages::receive);
+    begin_all(list.sends, &Messages::send);
     return _error;
 }
 
@@ -127,7 +97,7 @@ void Messages::follow_revocation() {
     }
 }
 
-bool Messages::advance(const MPI_Status* /*arrived*/, const ipc::Patience patience) {
+bool Messages::advance(const MPI_Status* /*arrived*/, const transport::Patience patience) {
     follow_revocation();
     const Native& native = layer().real;
     bool all = true;
@@ -166,7 +136,7 @@ bool Messages::advance(const MPI_Status* /*arrived*/, const ipc::Patience patien
 
 int Messages::finish() {
     WaitLoop waiting;
-    while (!advance(nullptr, ipc::Patience::short_)) {
+    while (!advance(nullptr, transport::Patience::short_)) {
         waiting.turn();
     }
     MPI_Status ignored{};

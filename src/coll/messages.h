@@ -52,7 +52,7 @@ class Messages final : public ProgressOp {
     [[nodiscard]] int finish();
 
     /// The messages' native operations are the only ones.
-    [[nodiscard]] bool advance(const MPI_Status* /*arrived*/, ipc::Patience patience) override;
+    [[nodiscard]] bool advance(const MPI_Status* /*arrived*/, transport::Patience patience) override;
     void conclude(MPI_Status& status, int& error) override;
     void leave() override;
     [[nodiscard]] bool needs_calls() const noexcept override;
@@ -73,10 +73,8 @@ class Messages final : public ProgressOp {
         MPI_Request request = MPI_REQUEST_NULL;
         bool over = false;
     };
-    template <class Count>
-    [[nodiscard]] int receive(const Leg& leg, Count count);
-    template <class Count>
-    [[nodiscard]] int send(const Leg& leg, Count count);
+    [[nodiscard]] int receive(const Leg& leg);
+    [[nodiscard]] int send(const Leg& leg);
     /// Whether `step` has come to its end. A failure is an end, too. The other messages go on then, since their peers
     /// may be using the program's buffers.
     template <class Step>

@@ -67,7 +67,7 @@ class CollectiveProgress final : public ProgressOp {
     CollectiveProgress(std::shared_ptr<CollectiveJob> job, Stage stage, const MPI_Comm communicator)
         : _job(std::move(job)), _stage(std::move(stage)), _communicator(communicator) {}
 
-    [[nodiscard]] bool advance(const MPI_Status*, ipc::Patience) override {
+    [[nodiscard]] bool advance(const MPI_Status*, transport::Patience) override {
         if (layer().fault_tolerance.is_revoked(_communicator)) {
             _job->revoke();
         }

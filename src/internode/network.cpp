@@ -71,7 +71,7 @@ Flow::Clock::duration Flow::stands_still() const noexcept {
 // ---- sending a message ----------------------------------------------------------------------------------------------
 
 PipelinedSend::PipelinedSend(Network& network, Flow& flow, const int peer, const std::uint32_t id,
-                             const ipc::Buffer& from, const std::size_t fragment_bytes)
+                             const transport::Buffer& from, const std::size_t fragment_bytes)
     : _network(network), _flow(flow), _peer(peer), _id(id), _from(from), _fragment_bytes(fragment_bytes) {}
 
 PipelinedSend::~PipelinedSend() {
@@ -150,7 +150,7 @@ void PipelinedSend::posted(const bool /*waits*/) noexcept {
         return;
     }
     try {
-        static_cast<void>(advance(ipc::Patience::endless));
+        static_cast<void>(advance(transport::Patience::endless));
     } catch (const Error&) {
         // advance() throws the error.
     }
@@ -166,7 +166,7 @@ void PipelinedSend::fail(Error error) noexcept {
     lose();
 }
 
-bool PipelinedSend::advance(const ipc::Patience /*patience*/) {
+bool PipelinedSend::advance(const transport::Patience /*patience*/) {
     if (_error) {
         throw *_error;
     }
@@ -204,7 +204,7 @@ void PipelinedSend::lose() noexcept {
 // ---- receiving a message --------------------------------------------------------------------------------------------
 
 PipelinedRecv::PipelinedRecv(Network& network, Flow& flow, const int peer, const std::uint32_t id,
-                             const std::size_t size, const std::size_t fragment_bytes, const ipc::Buffer& into)
+                             const std::size_t size, const std::size_t fragment_bytes, const transport::Buffer& into)
     : _network(network),
       _flow(flow),
       _peer(peer),
@@ -459,7 +459,7 @@ void Network::complete_sent() {
 }
 
 void Network::hear(const int peer, const Notice& notice) {
-    if (notice.id >= ipc::kSlots) {
+    if (notice.id >= transport::kSlots) {
         return;
     }
     switch (notice.kind) {
@@ -549,15 +549,15 @@ bool Network::poll() noexcept {
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
-std::shared_ptr<PipelinedSend> Network::make(const int peer, const ipc::Buffer& from,
+std::shared_ptr<PipelinedSend> Network::make(const int peer, const transport::Buffer& from,
                                              const std::size_t fragment_bytes) {
     Sending& sending = _sending[peer];
     const bool wrapped = from.info.kind == gpu::MemoryKind::host;
     const std::uint32_t first = wrapped ? 0 : kKeptBack;
     std::optional<std::uint32_t> free;
     // Takes the ids in turn, so that an id is used again as late as possible.
-    for (std::uint32_t tried = 0; tried < ipc::kSlots && !free; ++tried) {
-        const std::uint32_t id = (sending.next + tried) % ipc::kSlots;
+    for (std::uint32_t tried = 0; tried < transport::kSlots && !free; ++tried) {
+        const std::uint32_t id = (sending.next + tried) % transport::kSlots;
         if (id >= first && !has(sending.under_way, id) && !has(sending.plain, id)) {
             free = id;
         }
@@ -581,13 +581,12 @@ std::shared_ptr<PipelinedSend> Network::make(const int peer, const ipc::Buffer& 
     return send;
 }
 
-void Network::describe(const int /*peer*/, const gpu::PointerInfo& /*memory*/,
-                       protocol::SendFacts& facts) const noexcept {
+void Network::describe(const int /*peer*/, const gpu::PointerInfo& /*memory*/, protocol::SendFacts& facts) noexcept {
     facts.receiver = protocol::SendFacts::Receiver::on_other_node;
 }
 
-std::shared_ptr<ipc::OutgoingMessage> Network::start_send(const int peer, const ipc::Buffer& from,
-                                                          const protocol::SendPaths& paths) {
+std::shared_ptr<transport::OutgoingMessage> Network::start_send(const int peer, const transport::Buffer& from,
+                                                                const protocol::SendPaths& paths) {
     if (paths.begin() == paths.end() || *paths.begin() != protocol::SendPath::pipelined ||
         !_has_gpu.load(std::memory_order_acquire) || passes_through()) {
         return nullptr;
@@ -623,8 +622,8 @@ std::shared_ptr<ipc::OutgoingMessage> Network::start_send(const int peer, const 
     return send;
 }
 
-std::shared_ptr<ipc::OutgoingMessage> Network::start_failed(const int peer, const std::size_t bytes,
-                                                            const Error& error) {
+std::shared_ptr<transport::OutgoingMessage> Network::start_failed(const int peer, const std::size_t bytes,
+                                                                  const Error& error) {
     const std::scoped_lock lock(_mutex);
     if (!_usable.load(std::memory_order_acquire) || !_sending[peer].ready) {
         return nullptr;
@@ -638,7 +637,7 @@ std::shared_ptr<ipc::OutgoingMessage> Network::start_failed(const int peer, cons
 }
 
 bool Network::may_go_plain(const int peer, const std::size_t length) {
-    const std::uint32_t id = ipc::slot_of_length(length);
+    const std::uint32_t id = transport::slot_of_length(length);
     const std::scoped_lock lock(_mutex);
     Sending& sending = _sending[peer];
     if (has(sending.plain, id)) {
@@ -653,7 +652,7 @@ bool Network::may_go_plain(const int peer, const std::size_t length) {
             used_up += std::popcount(sending.plain[word]);
             unusable += std::popcount(sending.plain[word] | sending.under_way[word]);
         }
-        constexpr int kAll = static_cast<int>(ipc::kSlots);
+        constexpr int kAll = static_cast<int>(transport::kSlots);
         if (kAll - used_up <= kUnusedLengths && kAll - unusable > kUnusedLengths / 2) {
             return false;
         }
@@ -672,13 +671,14 @@ void Network::mark_length_used(const int peer, Sending& sending, const std::uint
     }
 }
 
-std::shared_ptr<ipc::OutgoingMessage> Network::wrap(const int peer, const void* const packed, const std::size_t bytes) {
+std::shared_ptr<transport::OutgoingMessage> Network::wrap(const int peer, const void* const packed,
+                                                          const std::size_t bytes) {
     poll();
     std::shared_ptr<PipelinedSend> send;
     {
         const std::scoped_lock lock(_mutex);
         send = make(peer, {static_cast<std::byte*>(const_cast<void*>(packed)), kHost, bytes, nullptr}, bytes);
-        const std::uint32_t id = ipc::slot_of_length(bytes);
+        const std::uint32_t id = transport::slot_of_length(bytes);
         if (Sending& sending = _sending[peer]; send == nullptr && !has(sending.under_way, id)) {
             mark_length_used(peer, sending, id);
         }
@@ -703,7 +703,7 @@ bool Network::begins_like_rts(const std::byte* const message) const noexcept {
 }
 
 bool Network::is_rts(const std::byte* const message, const std::size_t length) const noexcept {
-    if (length < sizeof(Rts) || length > ipc::kLongestRts) {
+    if (length < sizeof(Rts) || length > transport::kLongestRts) {
         return false;
     }
     Rts rts{};
@@ -711,11 +711,12 @@ bool Network::is_rts(const std::byte* const message, const std::size_t length) c
     return rts.magic == kMagic && rts.secret == _secret;
 }
 
-std::shared_ptr<ipc::IncomingMessage> Network::start_receive(const std::byte* const message, const std::size_t length,
-                                                             const ipc::Buffer& into) {
+std::shared_ptr<transport::IncomingMessage> Network::start_receive(const std::byte* const message,
+                                                                   const std::size_t length,
+                                                                   const transport::Buffer& into) {
     Rts rts{};
     std::memcpy(&rts, message, sizeof rts);
-    if (!ipc::is_rts_length(length) || rts.id != ipc::slot_of_length(length) ||
+    if (!transport::is_rts_length(length) || rts.id != transport::slot_of_length(length) ||
         rts.sender >= static_cast<std::uint32_t>(_size) || rts.bytes == 0 || rts.fragment_bytes == 0 ||
         rts.fragment_bytes > kMostFragmentBytes || !_has_gpu.load(std::memory_order_acquire)) {
         return nullptr;
@@ -731,10 +732,10 @@ std::shared_ptr<ipc::IncomingMessage> Network::start_receive(const std::byte* co
     return std::make_shared<PipelinedRecv>(*this, receiving.flow, peer, rts.id, rts.bytes, rts.fragment_bytes, into);
 }
 
-ipc::TrueSize Network::size_of(const int peer, const std::size_t length) const noexcept {
-    const std::uint32_t id = ipc::slot_of_length(length);
+transport::TrueSize Network::size_of(const int peer, const std::size_t length) const noexcept {
+    const std::uint32_t id = transport::slot_of_length(length);
     const std::scoped_lock lock(_mutex);
-    ipc::TrueSize size;
+    transport::TrueSize size;
     const auto found = _receiving.find(peer);
     if (!_usable.load(std::memory_order_acquire) || found == _receiving.end() || !found->second.answered ||
         has(found->second.plain, id)) {

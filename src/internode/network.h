@@ -36,12 +36,12 @@
 
 #include "base/error.h"
 #include "gpu/gpu.h"
-#include "ipc/message.h"
 #include "mpi/native.h"
 #include "trace/trace.h"
 #include "transfer/device_copies.h"
 #include "transfer/pinned_pool.h"
 #include "transfer/tuning.h"
+#include "transport/transport.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -82,23 +82,23 @@ struct Fragment {
 };
 
 /// A message to another node. One thread at a time uses it, in the call that starts the message.
-class PipelinedSend final : public ipc::OutgoingMessage {
+class PipelinedSend final : public transport::OutgoingMessage {
   public:
-    PipelinedSend(Network& network, Flow& flow, int peer, std::uint32_t id, const ipc::Buffer& from,
+    PipelinedSend(Network& network, Flow& flow, int peer, std::uint32_t id, const transport::Buffer& from,
                   std::size_t fragment_bytes);
     ~PipelinedSend() override;
     PipelinedSend(const PipelinedSend&) = delete;
     PipelinedSend& operator=(const PipelinedSend&) = delete;
 
     [[nodiscard]] const std::byte* rts() const noexcept override { return _message.data(); }
-    [[nodiscard]] std::size_t rts_length() const noexcept override { return ipc::rts_length(_id); }
+    [[nodiscard]] std::size_t rts_length() const noexcept override { return transport::rts_length(_id); }
     [[nodiscard]] report::Path path() const noexcept override { return report::Path::pipelined; }
     void copy_out() override;
     /// Fragments may follow.
     void posted(bool waits) noexcept override;
     void withdraw() noexcept override;
     /// True when the MPI has all of the message.
-    [[nodiscard]] bool advance(ipc::Patience patience) override;
+    [[nodiscard]] bool advance(transport::Patience patience) override;
     [[nodiscard]] bool needs_calls() const noexcept override { return !_free; }
     void leave() noexcept override {}
 
@@ -114,9 +114,9 @@ class PipelinedSend final : public ipc::OutgoingMessage {
     Flow& _flow;
     const int _peer;
     const std::uint32_t _id;
-    const ipc::Buffer _from;
+    const transport::Buffer _from;
     const std::size_t _fragment_bytes;
-    std::array<std::byte, ipc::kLongestRts> _message{};
+    std::array<std::byte, transport::kLongestRts> _message{};
     std::deque<Fragment> _fragments;  ///< on their way to host memory, or there; the MPI has none of them
     std::size_t _started = 0;         ///< bytes whose copy was started
     bool _posted = false;
@@ -125,10 +125,10 @@ class PipelinedSend final : public ipc::OutgoingMessage {
 };
 
 /// A message from another node. One thread at a time uses it, in calls of the program.
-class PipelinedRecv final : public ipc::IncomingMessage {
+class PipelinedRecv final : public transport::IncomingMessage {
   public:
     PipelinedRecv(Network& network, Flow& flow, int peer, std::uint32_t id, std::size_t size,
-                  std::size_t fragment_bytes, const ipc::Buffer& into);
+                  std::size_t fragment_bytes, const transport::Buffer& into);
     ~PipelinedRecv() override;
     PipelinedRecv(const PipelinedRecv&) = delete;
     PipelinedRecv& operator=(const PipelinedRecv&) = delete;
@@ -149,7 +149,7 @@ class PipelinedRecv final : public ipc::IncomingMessage {
     const int _peer;
     const std::uint32_t _id;
     const std::size_t _size, _fragment_bytes;
-    const ipc::Buffer _into;
+    const transport::Buffer _into;
     const std::size_t _wanted;
     std::deque<Fragment> _receiving, _copying;
     std::size_t _asked_for = 0;
@@ -158,7 +158,7 @@ class PipelinedRecv final : public ipc::IncomingMessage {
     std::optional<Error> _error;
 };
 
-class Network final : public ipc::Transport {
+class Network final : public transport::Transport {
   public:
     Network(const Native& native, transfer::PinnedPool& pool) : _native(native), _pool(pool) {}
     ~Network() override = default;
@@ -198,37 +198,39 @@ class Network final : public ipc::Transport {
     }
     /// Receives the notices of other processes, and completes what was left to the MPI. False when another thread is
     /// doing that.
-    bool poll() noexcept;
+    bool poll() noexcept override;
 
     /// The MPI takes device memory itself, as the MPI or the user says: messages are left to it.
     [[nodiscard]] bool passes_through() const noexcept { return _passes_through.load(std::memory_order_acquire); }
 
     // A peer is a rank in MPI_COMM_WORLD.
-    void describe(int peer, const gpu::PointerInfo& memory, protocol::SendFacts& facts) const noexcept override;
-    [[nodiscard]] std::shared_ptr<ipc::OutgoingMessage> start_send(int peer, const ipc::Buffer& from,
-                                                                   const protocol::SendPaths& paths) override;
+    void describe(int peer, const gpu::PointerInfo& memory, protocol::SendFacts& facts) noexcept override;
+    [[nodiscard]] std::shared_ptr<transport::OutgoingMessage> start_send(int peer, const transport::Buffer& from,
+                                                                         const protocol::SendPaths& paths) override;
     [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) override {
         return _has_gpu.load(std::memory_order_acquire) && _copies->can_move(device_for(info), memory);
     }
-    [[nodiscard]] std::shared_ptr<ipc::OutgoingMessage> start_failed(int peer, std::size_t bytes,
-                                                                     const Error& error) override;
+    [[nodiscard]] std::shared_ptr<transport::OutgoingMessage> start_failed(int peer, std::size_t bytes,
+                                                                           const Error& error) override;
     /// False when an RTS of that length is under way, or too few lengths are left for RTS messages.
     [[nodiscard]] bool may_go_plain(int peer, std::size_t length) override;
-    [[nodiscard]] std::shared_ptr<ipc::OutgoingMessage> wrap(int peer, const void* packed, std::size_t bytes) override;
+    [[nodiscard]] std::shared_ptr<transport::OutgoingMessage> wrap(int peer, const void* packed,
+                                                                   std::size_t bytes) override;
 
     [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept override;
     [[nodiscard]] bool is_rts(const std::byte* message, std::size_t length) const noexcept override;
-    [[nodiscard]] std::shared_ptr<ipc::IncomingMessage> start_receive(const std::byte* message, std::size_t length,
-                                                                      const ipc::Buffer& into) override;
+    [[nodiscard]] std::shared_ptr<transport::IncomingMessage> start_receive(const std::byte* message,
+                                                                            std::size_t length,
+                                                                            const transport::Buffer& into) override;
     /// Knows what senders have announced. poll() takes in more announcements.
-    [[nodiscard]] ipc::TrueSize size_of(int peer, std::size_t length) const noexcept override;
+    [[nodiscard]] transport::TrueSize size_of(int peer, std::size_t length) const noexcept override;
 
   private:
     friend class PipelinedSend;
     friend class PipelinedRecv;
     using Secret = std::array<std::uint64_t, 2>;
-    using Bits = std::array<std::uint64_t, ipc::kSlots / 64>;  ///< one bit for each length
-    static_assert(ipc::kSlots % 64 == 0);
+    using Bits = std::array<std::uint64_t, transport::kSlots / 64>;  ///< one bit for each length
+    static_assert(transport::kSlots % 64 == 0);
 
     /// What processes tell each other, on a tag of its own. "I" is the process that sends the notice.
     struct Notice {
@@ -259,7 +261,7 @@ class Network final : public ipc::Transport {
         std::uint64_t fragment_bytes;
         std::uint64_t generation;
     };
-    static_assert(sizeof(Rts) <= ipc::kShortestRts);
+    static_assert(sizeof(Rts) <= transport::kShortestRts);
 
     /// This process's messages to another process, and those from it.
     struct Sending {
@@ -299,7 +301,8 @@ class Network final : public ipc::Transport {
     void mark_length_used(int peer, Sending& sending, std::uint32_t id);
     void complete_outgoing();
     void complete_sent();
-    [[nodiscard]] std::shared_ptr<PipelinedSend> make(int peer, const ipc::Buffer& from, std::size_t fragment_bytes);
+    [[nodiscard]] std::shared_ptr<PipelinedSend> make(int peer, const transport::Buffer& from,
+                                                      std::size_t fragment_bytes);
 
     [[nodiscard]] bool wait_for(MPI_Request& request, std::chrono::nanoseconds limit);
     void send_fragment(int peer, std::uint32_t id, Fragment& fragment);

@@ -262,12 +262,12 @@ bool Inbox::holds(const Claim& claim) const noexcept {
            (ready == kNotReady || ready == kReady);
 }
 
-TrueSize Inbox::size_of(const std::size_t rts_length) const noexcept {
+transport::TrueSize Inbox::size_of(const std::size_t rts_length) const noexcept {
     if (!is_rts_length(rts_length)) {
         return {};
     }
     const Slot& slot = _table->slots[slot_of_length(rts_length)];
-    TrueSize size;
+    transport::TrueSize size;
     size.version = slot.word.load(std::memory_order_acquire);
     const OfferState state = state_of(size.version);
     if ((state == OfferState::offered || state == OfferState::spilled) &&

@@ -31,14 +31,20 @@
 #include "transfer/flat_type.h"
 #include "transfer/location.h"
 #include "transfer/ring.h"
+#include "transport/rts_length.h"
+#include "transport/true_size.h"
 
 namespace awaken::ipc {
 
-/// Offers that one process can have under way at a time. When all slots are in use, messages are sent plain.
-inline constexpr std::uint32_t kSlots = 256;
-
 using transfer::Location;
 using transfer::Strided;
+using transport::is_rts_length;
+using transport::kLongestRts;
+using transport::kShortestRts;
+using transport::kSlots;
+using transport::rts_length;
+using transport::slot_of_length;
+using transport::SlotSet;
 
 enum class OfferState : std::uint8_t {
     free,
@@ -96,37 +102,7 @@ struct Rts {
     std::uint64_t generation;
 };
 
-/// Lengths of RTS messages: one for each slot. A probe sees only the length, and finds the slot and the true size from
-/// it. The lengths are odd because hardly any message of numbers has an odd length. A sender sends no plain message of
-/// such a length to a receiver that takes RTS messages.
-inline constexpr std::size_t kShortestRts = 65;
-inline constexpr std::size_t kLongestRts = kShortestRts + 2 * (kSlots - 1);
-static_assert(sizeof(Rts) <= kShortestRts);
-
-[[nodiscard]] constexpr std::size_t rts_length(const std::uint32_t slot) noexcept {
-    return kShortestRts + 2 * slot;
-}
-[[nodiscard]] constexpr bool is_rts_length(const std::size_t bytes) noexcept {
-    return bytes >= kShortestRts && bytes <= kLongestRts && (bytes & 1) != 0;
-}
-[[nodiscard]] constexpr std::uint32_t slot_of_length(const std::size_t bytes) noexcept {
-    return static_cast<std::uint32_t>((bytes - kShortestRts) / 2);
-}
-
-/// Slots that must not be used towards one receiver: a plain message of their RTS's length was sent to it and may still
-/// be waiting there, and a probe could not tell the two apart. Any thread may call.
-class SlotSet {
-  public:
-    void add(const std::uint32_t slot) noexcept {
-        _words[slot / 64].fetch_or(std::uint64_t{1} << (slot % 64), std::memory_order_relaxed);
-    }
-    [[nodiscard]] std::uint64_t word(const std::size_t index) const noexcept {
-        return _words[index].load(std::memory_order_relaxed);
-    }
-
-  private:
-    std::array<std::atomic<std::uint64_t>, (kSlots + 63) / 64> _words{};
-};
+static_assert(sizeof(Rts) <= transport::kShortestRts);
 
 /// The sender's side of one offer.
 struct Ticket {
@@ -195,15 +171,6 @@ struct Claim {
     const std::atomic<std::uint32_t>* lost = nullptr;
 };
 
-/// What a probe can learn at one moment about the message behind an RTS's length.
-struct TrueSize {
-    std::optional<std::uint64_t> bytes;  ///< nothing when no RTS of that length is under way to this process
-    /// Changes whenever a message of that length comes or goes. Two looks with the same version saw the same message,
-    /// whatever other threads have received meanwhile.
-    std::uint64_t version = 0;
-    bool may_come = false;  ///< the sender may have announced the size, and the notice is not here yet: look again
-};
-
 /// Another process's offers, as the receiver `own` sees them.
 class Inbox {
   public:
@@ -223,7 +190,7 @@ class Inbox {
     /// Whether the slot still belongs to this claim. It does unless another process has overwritten it.
     [[nodiscard]] bool holds(const Claim& claim) const noexcept;
     /// True size of the message whose RTS has this length.
-    [[nodiscard]] TrueSize size_of(std::size_t rts_length) const noexcept;
+    [[nodiscard]] transport::TrueSize size_of(std::size_t rts_length) const noexcept;
 
   private:
     OfferTable* _table;

@@ -1,20 +1,56 @@
+#include "ipc/rendezvous_get.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "ipc/link.h"
+#include "ipc/resources.h"
 
 namespace awaken::ipc {
 
 using transfer::DeviceCopies;
 using transfer::Location;
 
+RendezvousGet::RendezvousGet(Resources& resources, const int peer, const Claim& claim, const transport::Buffer& into)
+    : _resources(resources),
+      _peer(peer),
+      _claim(claim),
+      _buffer(into.first),
+      _info(into.info),
+      _typed(into.typed),
+      _size(claim.bytes),
+      _wanted(std::min<std::size_t>(claim.bytes, into.bytes)) {
+    _traced.begin(trace::Kind::background, "message fetched", _wanted, -1, _resources.segment.process(peer).world_rank);
+}
+
 RendezvousGet::~RendezvousGet() {
     _copy = {};  // waits for a copy under way
     _next = {};
     _ring.reset();
     if (_mapped != nullptr) {
-        _link._segment.unmap(_mapped, _mapped_bytes);
+        _resources.segment.unmap(_mapped, _mapped_bytes);
     }
+}
+
+/// A failure is the end of the get.
+template <class Work>
+void RendezvousGet::attempt(const Work& work) noexcept {
+    try {
+        work();
+    } catch (const Error& error) {
+        _error = error;
+        finish();
+    } catch (const std::bad_alloc&) {
+        _error = Error("out of host memory while a message was fetched", "free memory, or send smaller messages");
+        finish();
+    }
+}
+
+void RendezvousGet::start() noexcept {
+    attempt([this] {
+        if (_wanted != 0) {
+            begin();
+        }
+    });
 }
 
 bool RendezvousGet::advance() noexcept {
@@ -25,30 +61,28 @@ bool RendezvousGet::advance() noexcept {
     if (_over.load(std::memory_order_relaxed)) {
         return true;
     }
-    try {
+    attempt([this] {
         if (step()) {
             finish();
         }
-    } catch (const Error& error) {
-        _error = error;
-        finish();
-    } catch (const std::bad_alloc&) {
-        _error = Error("out of host memory while a message was fetched", "free memory, or send smaller messages");
-        finish();
-    }
+    });
     return _over.load(std::memory_order_relaxed);
+}
+
+Inbox RendezvousGet::inbox() const noexcept {
+    return {_resources.areas.of(_peer).offers, _resources.own};
 }
 
 void RendezvousGet::leave() {
     if (!_left && !advance()) {
         _left = true;
-        _link.background().take(shared_from_this());
+        _resources.background.take(shared_from_this());
     }
 }
 
 void RendezvousGet::went_to_host() noexcept {
-    if (_route != Route::pull) {
-        _link.received_from_host(_peer, static_cast<std::int64_t>(_size), false);
+    if (_path != report::Path::direct) {
+        _resources.reachability.received_from_host(_peer, static_cast<std::int64_t>(_size), false);
     }
 }
 
@@ -63,32 +97,32 @@ void RendezvousGet::finish() noexcept {
     _ring.reset();
     _held.reset();
     _use.release();
-    _link.inbox(_peer).finish(_claim);
+    inbox().finish(_claim);
     _over.store(true, std::memory_order_release);
 }
 
 /// Asks the sender for a copy in host memory.
 void RendezvousGet::refuse(const std::string& reason) {
-    _link.note_once(reason);
+    _resources.notes.once(reason);
     if (_claim.spilled && _claim.from.kind != Location::Kind::device) {
-        throw Error("a message from rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+        throw Error("a message from " + _resources.reachability.name_of(_peer) +
                         " of MPI_COMM_WORLD lies where it cannot be read (" + reason + ")",
                     "set AWAKEN_PATH=staged, and report this");
     }
     _use.release();
     _refused = true;
-    _link.inbox(_peer).refuse(_claim);
+    inbox().refuse(_claim);
 }
 
 void RendezvousGet::begin() {
     const Location& from = _claim.from;
-    _device = _info.device >= 0 ? _info.device : _link.any_device();
+    _device = _resources.device_or_any(_info.device);
     _from = {};
     _asked_for = 0;
     switch (from.kind) {
         case Location::Kind::own:
             // The other process wrote the location. Only this process itself may name an address of its own.
-            if (_peer != _link._own) {
+            if (_peer != _resources.own) {
                 throw Error("an RTS stands for memory that is not its sender's",
                             "this is a mistake in Awaken, or somebody is forging messages: please report it");
             }
@@ -96,39 +130,39 @@ void RendezvousGet::begin() {
             if (_typed != nullptr) {
                 // The memory may be that of a device that a kernel of the receiver cannot reach.
                 const void* const pointer = _from.address;
-                _link._runtime.classify({&pointer, 1}, &_own_info);
+                _resources.runtime.classify({&pointer, 1}, &_own_info);
                 _from.info = &_own_info;
             }
             break;
         case Location::Kind::device: {
-            if (!_link.can_read(_peer, _device)) {
+            if (!_resources.reachability.can_read(_peer, _device)) {
                 refuse("memory of another process's GPU cannot be read");
                 return;
             }
             gpu::Status status;
-            _use = _link._mappings.open(_peer, from, _device, status);
+            _use = _resources.mappings.open(_peer, from, _device, status);
             if (!_use) {
                 if (from.by_descriptors != 0 && status.code != gpu::kBusy && status.code != gpu::kExpired) {
-                    _link.pair(_link._own, _peer).descriptors_refused.store(1, std::memory_order_relaxed);
+                    _resources.reachability.refuse_descriptors(_peer);
                 }
-                refuse("memory of rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                refuse("memory of " + _resources.reachability.name_of(_peer) +
                        " cannot be mapped: " + status.message());
                 return;
             }
             _from.address = const_cast<std::byte*>(_use.data());
-            _route = _claim.spilled ? Route::copy : Route::pull;
+            _path = _claim.spilled ? report::Path::copied : report::Path::direct;
             if (_claim.shape) {
                 _from.typed = std::make_shared<const transfer::TypedMemory>(_use.data(), *_claim.shape);
-                if (_typed != nullptr ? !_link._copies.has_kernels(_device)
-                                      : !_link._copies.can_move(_device, *_from.typed)) {
+                if (_typed != nullptr ? !_resources.copies.has_kernels(_device)
+                                      : !_resources.copies.can_move(_device, *_from.typed)) {
                     refuse("memory with gaps of another process cannot be read without kernels");
                 }
             }
             break;
         }
         case Location::Kind::shared: {
-            _route = Route::copy;
-            const auto known = _link.lasting_mapping(_peer, from.offset, _claim.bytes, false);
+            _path = report::Path::copied;
+            const auto known = _resources.rings.mapping_of(_peer, from.offset, _claim.bytes, false);
             if (known.base != nullptr) {
                 _held = known.held;
                 _from.address = known.base;
@@ -137,7 +171,7 @@ void RendezvousGet::begin() {
                 }
             } else {
                 _mapped_bytes = _claim.bytes;
-                _mapped = _link._segment.map(from.offset, _mapped_bytes);
+                _mapped = _resources.segment.map(from.offset, _mapped_bytes);
                 if (_mapped == nullptr) {
                     throw Error("a message in shared memory cannot be mapped",
                                 "raise the limit on mapped memory (ulimit -v), or set AWAKEN_PATH=staged");
@@ -146,19 +180,19 @@ void RendezvousGet::begin() {
                 _from.info = &_host;
             }
             if (_typed == nullptr && _info.kind == gpu::MemoryKind::device && _wanted == _claim.bytes &&
-                _wanted <= _link._tuning.cpu_copy_bytes && _link._window.usable() &&
+                _wanted <= _resources.tuning.cpu_copy_bytes && _resources.window.usable() &&
                 _claim.available->load(std::memory_order_acquire) >= _wanted &&
-                _link._runtime.order_after_default_stream(_buffer, _info).ok() &&
-                _link._runtime.finish_default_stream(_info.device).ok() &&
-                _link._window.to_device(_buffer, _info, _from.address, _wanted)) {
-                _route = Route::by_cpu;
+                _resources.runtime.order_after_default_stream(_buffer, _info).ok() &&
+                _resources.runtime.finish_default_stream(_info.device).ok() &&
+                _resources.window.to_device(_buffer, _info, _from.address, _wanted)) {
+                _path = report::Path::copied;
                 _asked_for = _wanted;
             }
             break;
         }
         case Location::Kind::ring: {
-            _route = Route::ring;
-            const auto memory = _link.lasting_mapping(_peer, from.offset, from.allocation_bytes, true);
+            _path = report::Path::ring;
+            const auto memory = _resources.rings.mapping_of(_peer, from.offset, from.allocation_bytes, true);
             if (memory.base == nullptr) {
                 // The get cannot refuse this: bytes that are in the ring already may be gone from their buffer.
                 throw Error("shared memory that messages pass through cannot be mapped",
@@ -166,7 +200,7 @@ void RendezvousGet::begin() {
             }
             _held = memory.held;
             _ring = std::make_unique<transfer::RingReader>(
-                _link._copies, *_claim.ring,
+                _resources.copies, *_claim.ring,
                 transfer::RingMemory{memory.base, from.chunk_bytes, from.allocation_bytes / from.chunk_bytes,
                                      memory.registered},
                 _device, target(), _wanted, _size);
@@ -179,7 +213,7 @@ void RendezvousGet::begin() {
 
 bool RendezvousGet::step() {
     if (_refused) {
-        if (!_link.inbox(_peer).reclaim(_claim)) {
+        if (!inbox().reclaim(_claim)) {
             check_alive();
             return false;
         }
@@ -216,8 +250,8 @@ bool RendezvousGet::step() {
     if (there > _asked_for) {
         // While the GPU copies one part it gets the next, so that it does not stand still between them.
         (is_copying ? _next : _copy) =
-            _link._copies.start(_device, static_cast<unsigned>(_peer), target().from(_asked_for),
-                                _from.from(_asked_for), there - _asked_for, _start);
+            _resources.copies.start(_device, static_cast<unsigned>(_peer), target().from(_asked_for),
+                                    _from.from(_asked_for), there - _asked_for, _start);
         _has_next = is_copying;
         _asked_for = there;
         if (is_copying) {
@@ -237,17 +271,17 @@ bool RendezvousGet::step() {
 }
 
 void RendezvousGet::check_alive() {
-    if (!_link.inbox(_peer).holds(_claim)) {
+    if (!inbox().holds(_claim)) {
         throw Error("the shared memory that describes a message was overwritten",
                     "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
     }
-    if (_link._ending.load(std::memory_order_acquire)) {
-        throw Error("MPI ended before a message from rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+    if (_resources.ending.load(std::memory_order_acquire)) {
+        throw Error("MPI ended before a message from " + _resources.reachability.name_of(_peer) +
                         " of MPI_COMM_WORLD had arrived",
                     "complete every receive before MPI_Finalize");
     }
-    if (_link.seems_gone(_peer, _looked)) {
-        throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+    if (_resources.reachability.seems_gone(_peer, _looked)) {
+        throw Error(_resources.reachability.name_of(_peer) +
                         " of MPI_COMM_WORLD ended while a message of its was being fetched",
                     "look at that rank's own output for the reason", Error::Kind::failed_process);
     }

@@ -1,16 +1,210 @@
+#include "ipc/rendezvous_send.h"
+
 #include <cstring>
 #include <new>
 #include <utility>
 
-#include "ipc/link.h"
+#include "base/step_probe.h"
+#include "ipc/resources.h"
 
 namespace awaken::ipc {
 
 using transfer::DeviceCopies;
 using transfer::Location;
+using transport::BeyondAllocation;
+using transport::Patience;
+
+namespace {
+
+/// Receivers get longer messages by a copy of their own (transfer/device_copies.cpp).
+constexpr std::size_t kSmallMessage = std::size_t{64} << 10;
+/// Of a GPU, by copies that are made because mapping their originals does not pay yet.
+constexpr std::size_t kMostBeforeMapping = std::size_t{16} << 20;
+
+}  // namespace
+
+// ---- offers ---------------------------------------------------------------------------------------------------------
+
+void RendezvousSend::publish(const Location& location, const bool is_copy, const std::uint64_t available,
+                             const transfer::Strided* const shape) {
+    AWAKEN_STEP("Isend: publish");
+    Rts rts{};
+    rts.secret = _resources.segment.secret();
+    rts.sender = static_cast<std::uint32_t>(_resources.own);
+    rts.slot = _ticket.slot;
+    rts.generation = _ticket.generation;
+    std::memcpy(_resources.rts[rts.slot].data(), &rts, sizeof rts);
+    _is_copy = is_copy;
+    _traced.begin(trace::Kind::background, "message offered", _bytes, -1, _resources.segment.process(_peer).world_rank);
+    if (is_copy) {
+        _resources.outbox.offer_copy(_ticket, _peer, _bytes, location, available);
+    } else {
+        _resources.outbox.offer(_ticket, _peer, _bytes, location, shape);
+    }
+}
+
+bool RendezvousSend::offer(const protocol::SendPath path) {
+    using protocol::SendPath;
+    switch (path) {
+        case SendPath::by_cpu:
+            return offer_by_cpu();
+        case SendPath::own: {
+            Location location;
+            location.kind = Location::Kind::own;
+            location.address = reinterpret_cast<std::uintptr_t>(_buffer);
+            publish(location, false, 0);
+            return true;
+        }
+        case SendPath::pull:
+            return offer_buffer();
+        case SendPath::exported:
+            return offer_small_copy() || offer_copy_in_device_memory();
+        case SendPath::before_mapping:
+            // A receiver that has not tried yet may refuse the copy: see SendList::watch_copy(). Then the small place
+            // is the memory that is left for it when there is none for rings.
+            if (!_resources.rings.has_small_places() ||
+                _resources.exported.statistics().lent_bytes + _bytes > kMostBeforeMapping) {
+                return false;
+            }
+            _copy_began = Clock::now();
+            return offer_copy_in_device_memory();
+        case SendPath::ring:
+            return offer_small_copy() || offer_ring();
+        default:
+            return false;
+    }
+}
+
+void RendezvousSend::offer_copy_of(const void* const packed) {
+    std::memcpy(_resources.rings.small_place(_ticket), packed, _bytes);
+    offer_small_place();
+}
+
+void RendezvousSend::offer_nothing(const Error& error) {
+    publish(Location{}, true, 0);
+    _error = error;
+}
+
+/// The whole message is in the small place.
+void RendezvousSend::offer_small_place() {
+    _path = report::Path::copied;
+    publish(_resources.rings.small_location(_ticket), true, _bytes);
+    _free.store(true, std::memory_order_release);
+    _traced.end();
+}
+
+bool RendezvousSend::offer_by_cpu() {
+    if (!_resources.rings.has_small_places() || !_resources.runtime.finish_default_stream(_info.device).ok() ||
+        !_resources.window.to_host(_resources.rings.small_place(_ticket), _buffer, _info, _bytes)) {
+        return false;
+    }
+    offer_small_place();
+    return true;
+}
+
+bool RendezvousSend::offer_buffer() {
+    AWAKEN_STEP("Isend: directly");
+    if (!_resources.rings.has_small_places()) {
+        // A receiver that cannot read this memory would wait for a copy that there is no memory for.
+        _resources.notes.once("no shared memory for messages that their receiver may refuse: they were staged");
+        return false;
+    }
+    std::optional<transfer::Strided> shape;
+    if (_typed != nullptr) {
+        shape = _typed->strided;
+        // Makes the offset count from the lowest byte, which the location describes.
+        shape->offset += static_cast<std::int64_t>(_typed->origin - reinterpret_cast<std::uintptr_t>(_buffer));
+    }
+    Location location;
+    const gpu::Status status = [&] {
+        AWAKEN_STEP("Isend: describe");
+        const std::size_t extent = shape ? static_cast<std::size_t>(shape->end()) : _bytes;
+        return _resources.exports.describe(_buffer, extent, _info, location, _export);
+    }();
+    if (!status.ok()) {
+        _resources.notes.once("memory that IPC cannot export: " + status.message());
+        return false;
+    }
+    if (!lies_within(location, shape ? &*shape : nullptr, _bytes)) {
+        throw BeyondAllocation("a message of " + std::to_string(_bytes) + " bytes leaves the allocation of " +
+                                   std::to_string(_info.size) + " bytes in which its buffer begins at byte " +
+                                   std::to_string(reinterpret_cast<std::uintptr_t>(_buffer) - _info.base),
+                               "pass a count that fits, or allocate more");
+    }
+    _path = report::Path::direct;
+    publish(location, false, 0, shape ? &*shape : nullptr);
+    return true;
+}
+
+/// A copy in shared memory. False when the message is not small, or there is no memory.
+bool RendezvousSend::offer_small_copy() {
+    SharedRings& rings = _resources.rings;
+    if (_bytes > _resources.tuning.small_bytes || !rings.has_small_places()) {
+        return false;
+    }
+    _copy_info = {};
+    publish(rings.small_location(_ticket), true, 0);
+    start_parts(rings.small_place(_ticket), rings.gpu_reaches_small_places() ? nullptr : &_copy_info);
+    _path = report::Path::copied;
+    return true;
+}
+
+bool RendezvousSend::offer_copy_in_device_memory() {
+    _resources.sends.release_finished();  // the block of the previous message may be free again
+    _block = _resources.exported.acquire(_resources.device_or_any(_info.device), _bytes);
+    if (!_block) {
+        _resources.notes.once("no exported device memory left for a copy of a message");
+        return false;
+    }
+    publish(location_of_block(), true, 0);
+    start_parts(_block.data(), nullptr);
+    _path = report::Path::copied;
+    // Not before it is published: a message that is not there yet counts as over.
+    _resources.sends.watch_copy(*this);
+    return true;
+}
+
+Location RendezvousSend::location_of_block() const {
+    Location location = _block.location();
+    if (_peer == _resources.own) {
+        location.kind = Location::Kind::own;
+        location.address = reinterpret_cast<std::uintptr_t>(_block.data());
+    }
+    return location;
+}
+
+bool RendezvousSend::offer_ring() {
+    Location location;
+    transfer::RingMemory memory;
+    if (!find_ring(location, memory)) {
+        // Rings of messages that their receivers have got meanwhile are free.
+        _resources.sends.release_finished();
+        if (!find_ring(location, memory)) {
+            _resources.notes.once("no ring free, and no shared memory for another: messages were staged");
+            return false;
+        }
+    }
+    _path = report::Path::ring;
+    publish(location, false, 0);
+    start_ring(memory, source());
+    return true;
+}
+
+bool RendezvousSend::find_ring(Location& location, transfer::RingMemory& memory) {
+    if (_ring_index < 0) {
+        _ring_index = _resources.rings.take();
+        if (_ring_index < 0) {
+            return false;
+        }
+    }
+    _resources.rings.describe(_ring_index, location, memory);
+    return true;
+}
+
+// ---- the message under way ------------------------------------------------------------------------------------------
 
 const std::byte* RendezvousSend::rts() const noexcept {
-    return _link._rts[_ticket.slot].data();
+    return _resources.rts[_ticket.slot].data();
 }
 
 RendezvousSend::~RendezvousSend() {
@@ -24,21 +218,26 @@ void RendezvousSend::release_all() noexcept {
     _serving = false;
     _kept.reset();
     if (_ring_index >= 0) {
-        _link.give_back_ring(std::exchange(_ring_index, -1));
+        _resources.rings.give_back(std::exchange(_ring_index, -1));
     }
     _export.reset();
     _block.release();
     if (_shared != nullptr) {
-        _link._segment.unmap(std::exchange(_shared, nullptr), _shared_bytes);
+        _resources.segment.unmap(std::exchange(_shared, nullptr), _shared_bytes);
         if (is_over()) {
-            _link._segment.release(_shared_offset, _shared_bytes);
+            _resources.segment.release(_shared_offset, _shared_bytes);
         }  // else the receiver may still come for the message, and the memory goes with the segment
     }
 }
 
+void RendezvousSend::give_up() noexcept {
+    const std::scoped_lock lock(_mutex);
+    release_all();
+}
+
 void RendezvousSend::give_back() noexcept {
     if (_not_ready.load(std::memory_order_acquire)) {
-        _link._readiness->forget(*this);  // the slot soon belongs to another message
+        _resources.readiness->forget(*this);  // the slot soon belongs to another message
     }
     const std::scoped_lock lock(_mutex);
     release_all();
@@ -46,7 +245,7 @@ void RendezvousSend::give_back() noexcept {
     // The background may hold this object until its next turn. No owner may use the slot from now on, since it may
     // belong to another message at once.
     _free.store(true, std::memory_order_release);
-    _link._outbox.release(_ticket);
+    _resources.outbox.release(_ticket);
 }
 
 void RendezvousSend::copy_out() {
@@ -58,7 +257,7 @@ void RendezvousSend::posted(const bool waits) {
     if (waits) {
         wait_until_ready();
     } else {
-        _link.wait_in_turn(shared_from_this());
+        wait_in_turn();
     }
     if (_is_copy || _ring != nullptr) {  // nobody else has the message yet
         // A ring or a copy that has begun goes on after the native function of a blocking send has returned, or after
@@ -69,23 +268,49 @@ void RendezvousSend::posted(const bool waits) {
 
 void RendezvousSend::leave() {
     if (!std::exchange(_left, true)) {
-        _link.leave(shared_from_this());
+        _resources.sends.leave(shared_from_this());
     }
 }
 
 void RendezvousSend::end() noexcept {
-    _link.retire(shared_from_this());
+    _resources.sends.retire(shared_from_this());
 }
 
 void RendezvousSend::wait_until_ready() {
     if (is_read_by_its_receiver()) {  // else this process copies the bytes, and its streams are in order
-        const int device = _info.device >= 0 ? _info.device : _link.any_device();
-        became_ready(_link._runtime.finish_default_stream(device));
+        const int device = _resources.device_or_any(_info.device);
+        became_ready(_resources.runtime.finish_default_stream(device));
+    }
+}
+
+void RendezvousSend::wait_in_turn() {
+    AWAKEN_STEP("Isend: wait_in_turn");
+    const Readiness::Clock::time_point now = Readiness::Clock::now();
+    if (!is_read_by_its_receiver() || !_resources.readiness->in_burst(now)) {
+        wait_until_ready();
+        return;
+    }
+    gpu::EventHandle mark;
+    const gpu::Status status = _resources.runtime.mark_default_stream(_resources.device_or_any(_info.device), mark);
+    if (!status.ok() || mark.value == nullptr) {
+        became_ready(status);
+        return;
+    }
+    _not_ready.store(true, std::memory_order_release);
+    try {
+        if (_resources.readiness->add(shared_from_this(), mark, _bytes > kSmallMessage, now)) {
+            _resources.background.take(_resources.readiness);
+        }
+    } catch (const std::bad_alloc&) {
+        // The RTS was sent, and its receiver must not wait for ever. The caller keeps the message.
+        _resources.readiness->forget(*this);
+        _not_ready.store(false, std::memory_order_release);
+        wait_until_ready();
     }
 }
 
 void RendezvousSend::became_ready(const gpu::Status& status) noexcept {
-    _link._outbox.mark_ready(_ticket);
+    _resources.outbox.mark_ready(_ticket);
     _not_ready.store(false, std::memory_order_release);
     if (!status.ok()) {
         const std::scoped_lock lock(_mutex);
@@ -96,7 +321,7 @@ void RendezvousSend::became_ready(const gpu::Status& status) noexcept {
 
 void RendezvousSend::withdraw() noexcept {
     if (_not_ready.load(std::memory_order_acquire)) {
-        _link._readiness->forget(*this);
+        _resources.readiness->forget(*this);
     }
     const std::scoped_lock lock(_mutex);
     if (!_withdrawn) {
@@ -104,13 +329,13 @@ void RendezvousSend::withdraw() noexcept {
         _free = true;
         _traced.end();
         release_all();
-        _link._outbox.withdraw(_ticket);
+        _resources.outbox.withdraw(_ticket);
     }
 }
 
 bool RendezvousSend::is_over() const noexcept {
     // An overwritten slot tells nothing more about this message.
-    const OfferState state = _withdrawn ? OfferState::done : _link._outbox.state(_ticket);
+    const OfferState state = _withdrawn ? OfferState::done : _resources.outbox.state(_ticket);
     return state == OfferState::done || state == OfferState::overwritten;
 }
 
@@ -135,7 +360,7 @@ bool RendezvousSend::pump() noexcept {
         return true;  // advance() throws the error
     }
     // The GPU finishes a copy by itself. For other work the receiver might take any time.
-    return _link._ending.load(std::memory_order_acquire) && !_is_copy;
+    return _resources.ending.load(std::memory_order_acquire) && !_is_copy;
 }
 
 bool RendezvousSend::advance(const Patience patience) {
@@ -143,7 +368,7 @@ bool RendezvousSend::advance(const Patience patience) {
         return true;
     }
     if (_not_ready.load(std::memory_order_relaxed)) {
-        _link.ask_readiness();
+        _resources.readiness->ask();
     }
     const std::scoped_lock lock(_mutex);
     if (_free.load(std::memory_order_relaxed)) {
@@ -165,16 +390,16 @@ bool RendezvousSend::advance(const Patience patience) {
     } catch (const Error& error) {
         _error = error;
         if (_is_copy) {
-            _link._outbox.set_available(_ticket, 0, true);
+            _resources.outbox.set_available(_ticket, 0, true);
         }
         if (_ring != nullptr) {
-            _link._outbox.ring(_ticket).failed.store(1, std::memory_order_release);
+            _resources.outbox.ring(_ticket).failed.store(1, std::memory_order_release);
         }
         _parts.clear();
         _ring.reset();
         // The program owns the buffer again. A receiver that comes for the message now must not read it, and learns
         // that there is none.
-        static_cast<void>(_link._outbox.spill(_ticket, Location{}));
+        static_cast<void>(_resources.outbox.spill(_ticket, Location{}));
         throw;
     }
     return _free.load(std::memory_order_relaxed);
@@ -190,13 +415,13 @@ bool RendezvousSend::has_waited(const Patience patience) {
     if (_asked == Clock::time_point{}) {
         _asked = now;
     }
-    const transfer::Tuning& tuning = _link._tuning;
+    const transfer::Tuning& tuning = _resources.tuning;
     const bool small = _bytes <= tuning.small_bytes;
     // The more messages are under way, the longer a receiver needs to come to each of them.
     constexpr std::uint32_t kFew = 8;
-    const auto limit = !small                         ? Link::watch(tuning.large_watch, _bytes)
+    const auto limit = !small                         ? tuning.watch(tuning.large_watch, _bytes)
                        : patience == Patience::short_ ? tuning.small_watch
-                                                      : tuning.small_wait * (1 + _link._outbox.in_use() / kFew);
+                                                      : tuning.small_wait * (1 + _resources.outbox.in_use() / kFew);
     return now - _asked > limit;
 }
 
@@ -206,7 +431,7 @@ bool RendezvousSend::serve() noexcept {
     if (!_serving) {
         return true;
     }
-    bool over = _link._ending.load(std::memory_order_acquire) || _withdrawn;
+    bool over = _resources.ending.load(std::memory_order_acquire) || _withdrawn;
     try {
         static_cast<void>(_ring->advance());
         over = over || _ring->done() || is_over();
@@ -214,8 +439,8 @@ bool RendezvousSend::serve() noexcept {
             check_alive();
         }
     } catch (const Error& error) {
-        _link._outbox.ring(_ticket).failed.store(1, std::memory_order_release);
-        _link.note_once(error.what());  // the send is complete: no call asks about it any more
+        _resources.outbox.ring(_ticket).failed.store(1, std::memory_order_release);
+        _resources.notes.once(error.what());  // the send is complete: no call asks about it any more
         over = true;
     }
     if (over) {
@@ -235,7 +460,7 @@ bool RendezvousSend::step(const Patience patience) {
             return false;
         }
         if (_copy_began != Clock::time_point{}) {
-            _link._mapping_account.copied(_peer, _info, Clock::now() - _copy_began);
+            _resources.mapping_account.copied(_peer, _info, Clock::now() - _copy_began);
         }
         return true;
     }
@@ -251,15 +476,15 @@ bool RendezvousSend::step(const Patience patience) {
         if (!parts_done(false)) {
             return false;
         }
-        if (_copying == Copying::to_itself ? start_serving() : _link._outbox.spill(_ticket, _copy_location)) {
-            _route = Route::copy;
+        if (_copying == Copying::to_itself ? start_serving() : _resources.outbox.spill(_ticket, _copy_location)) {
+            _path = report::Path::copied;
             return true;
         }
         // The receiver came for the original meanwhile.
         _copying = Copying::tried;
         _kept.reset();
     }
-    switch (_link._outbox.state(_ticket)) {
+    switch (_resources.outbox.state(_ticket)) {
         case OfferState::done:
             // The receiver may have given up after the ring was asked above: it says so before it says that it is done.
             if (_ring != nullptr && !_ring->done()) {
@@ -282,13 +507,12 @@ bool RendezvousSend::step(const Patience patience) {
 }
 
 void RendezvousSend::check_alive() {
-    if (_link._outbox.state(_ticket) == OfferState::overwritten) {
+    if (_resources.outbox.state(_ticket) == OfferState::overwritten) {
         throw Error("the shared memory that describes a message was overwritten",
                     "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
     }
-    if (_link.seems_gone(_peer, _looked) && _link._outbox.state(_ticket) != OfferState::done) {
-        throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
-                        " of MPI_COMM_WORLD ended while it was fetching a message",
+    if (_resources.reachability.seems_gone(_peer, _looked) && _resources.outbox.state(_ticket) != OfferState::done) {
+        throw Error(_resources.reachability.name_of(_peer) + " of MPI_COMM_WORLD ended while it was fetching a message",
                     "look at that rank's own output for the reason", Error::Kind::failed_process);
     }
 }
@@ -308,9 +532,9 @@ void RendezvousSend::start_parts(std::byte* const target, const gpu::PointerInfo
 /// part. Copies to the host take as long as those from there.
 void RendezvousSend::start_next_part() {
     constexpr std::size_t kGrowth = 4;
-    const std::size_t longest = _link._tuning.bounce_chunk_bytes;
+    const std::size_t longest = _resources.tuning.bounce_chunk_bytes;
     const std::size_t begin = _parts_begun;
-    std::size_t end = begin == 0 ? std::max(longest / kGrowth, _link._tuning.small_bytes) : begin * kGrowth;
+    std::size_t end = begin == 0 ? std::max(longest / kGrowth, _resources.tuning.small_bytes) : begin * kGrowth;
     if (_copying != Copying::no || !_block) {
         end = std::min(end, begin + longest);
     }
@@ -319,9 +543,9 @@ void RendezvousSend::start_next_part() {
     if (_info.kind == gpu::MemoryKind::host || _bytes - begin <= 2 * (end - begin)) {
         end = _bytes;
     }
-    const int device = _info.device >= 0 ? _info.device : _link.any_device();
-    _parts.push_back(_link._copies.start(device, static_cast<unsigned>(_peer), _parts_target.from(begin),
-                                         source().from(begin), end - begin));
+    const int device = _resources.device_or_any(_info.device);
+    _parts.push_back(_resources.copies.start(device, static_cast<unsigned>(_peer), _parts_target.from(begin),
+                                             source().from(begin), end - begin));
     _part_ends.push_back(end);
     _parts_begun = end;
     // Polls the copy at once, so that the end of each part is marked and not only that of the last.
@@ -337,7 +561,7 @@ bool RendezvousSend::parts_done(const bool publish) {
             const std::size_t there = over ? _part_ends[_parts_done] : begin + _parts[_parts_done].completed();
             if (publish && there != _told) {
                 _told = there;
-                _link._outbox.set_available(_ticket, there);
+                _resources.outbox.set_available(_ticket, there);
             }
             if (!over) {
                 break;
@@ -354,12 +578,13 @@ bool RendezvousSend::parts_done(const bool publish) {
 /// Copies to the place that each slot has for a small message. False when the message is not small, or there is no
 /// memory.
 bool RendezvousSend::copy_to_small_place() {
-    if (_bytes > _link._tuning.small_bytes || !_link.small_space()) {
+    if (_bytes > _resources.tuning.small_bytes || !_resources.rings.has_small_places()) {
         return false;
     }
-    _copy_location = _link.small_location(_ticket);
+    _copy_location = _resources.rings.small_location(_ticket);
     _copy_info = {};
-    start_parts(_link.small_place(_ticket), _link.gpu_reaches_small_space() ? nullptr : &_copy_info);
+    start_parts(_resources.rings.small_place(_ticket),
+                _resources.rings.gpu_reaches_small_places() ? nullptr : &_copy_info);
     _copying = Copying::to_host;
     return true;
 }
@@ -371,28 +596,24 @@ void RendezvousSend::start_copying_out() {
     if (copy_to_small_place()) {
         return;
     }
-    const bool to_oneself = _peer == _link._own;
-    if (_info.kind == gpu::MemoryKind::device && _ring == nullptr && (to_oneself || _link.is_readable(_peer))) {
-        _block = _link._exported.acquire(_info.device, _bytes);
+    if (_info.kind == gpu::MemoryKind::device && _ring == nullptr &&
+        (_peer == _resources.own || _resources.reachability.is_readable(_peer))) {
+        _block = _resources.exported.acquire(_info.device, _bytes);
         if (_block) {
-            _link.watch_copy(*this);
-            _copy_location = _block.location();
-            if (to_oneself) {
-                _copy_location.kind = Location::Kind::own;
-                _copy_location.address = reinterpret_cast<std::uintptr_t>(_block.data());
-            }
+            _resources.sends.watch_copy(*this);
+            _copy_location = location_of_block();
             start_parts(_block.data(), nullptr);
             _copying = Copying::to_device;
             return;
         }
     }
-    if (const auto offset = _link._segment.allocate(_bytes)) {
-        _shared = _link._segment.map(*offset, _bytes);
+    if (const auto offset = _resources.segment.allocate(_bytes)) {
+        _shared = _resources.segment.map(*offset, _bytes);
         if (_shared != nullptr) {
             _shared_offset = *offset;
             _shared_bytes = _bytes;
         } else {
-            _link._segment.release(*offset, _bytes);
+            _resources.segment.release(*offset, _bytes);
         }
     }
     if (_shared != nullptr) {
@@ -407,7 +628,7 @@ void RendezvousSend::start_copying_out() {
     }
     // Shared memory is scarce in containers. The bytes wait in this process's own memory, and pass through a ring when
     // the receiver comes.
-    if (_ring != nullptr || _link.small_space()) {
+    if (_ring != nullptr || _resources.rings.has_small_places()) {
         _kept.reset(new (std::nothrow) std::byte[_bytes]);
     }
     if (_kept != nullptr) {
@@ -417,7 +638,7 @@ void RendezvousSend::start_copying_out() {
         return;
     }
     // There is no memory for a copy anywhere: this message, and only such a one, waits for its receiver.
-    _link.note_once("no memory for a copy of a message whose receiver did not come for it: the sender waited");
+    _resources.notes.once("no memory for a copy of a message whose receiver did not come for it: the sender waited");
     check_alive();
     _asked = Clock::now();  // the send tries again after the same time
 }
@@ -428,7 +649,7 @@ void RendezvousSend::answer_refusal() {
     _parts.clear();
     _part_ends.clear();
     if (!copy_to_small_place()) {
-        _route = Route::ring;
+        _path = report::Path::ring;
         _copying = Copying::tried;
         if (!spill_through_ring(source())) {
             check_alive();
@@ -447,21 +668,21 @@ bool RendezvousSend::start_serving() {
         return false;
     }
     _serving = true;
-    _link._background.take(shared_from_this());
+    _resources.background.take(shared_from_this());
     return true;
 }
 
 /// Whether the receiver of a copy may still refuse it, and has read no other one yet.
 bool RendezvousSend::is_on_trial() const noexcept {
     const std::scoped_lock lock(_mutex);
-    return static_cast<bool>(_block) && _peer != _link._own && !_link.is_readable(_peer) && !is_over() &&
-           !_link._ending.load(std::memory_order_acquire);
+    return static_cast<bool>(_block) && _peer != _resources.own && !_resources.reachability.is_readable(_peer) &&
+           !is_over() && !_resources.ending.load(std::memory_order_acquire);
 }
 
 void RendezvousSend::serve_refused_copy() noexcept {
     const std::scoped_lock lock(_mutex);
     const bool is_whole = _free.load(std::memory_order_relaxed) && static_cast<bool>(_block);
-    if (_serving || !is_whole || _link._outbox.state(_ticket) != OfferState::refused) {
+    if (_serving || !is_whole || _resources.outbox.state(_ticket) != OfferState::refused) {
         return;
     }
     try {
@@ -469,12 +690,12 @@ void RendezvousSend::serve_refused_copy() noexcept {
             return;
         }
         _serving = true;
-        _link._background.take(shared_from_this());
+        _resources.background.take(shared_from_this());
     } catch (const Error& error) {
-        _link.note_once(error.what());
-        static_cast<void>(_link._outbox.spill(_ticket, Location{}));  // tells the receiver that there is nothing
+        _resources.notes.once(error.what());
+        static_cast<void>(_resources.outbox.spill(_ticket, Location{}));  // tells the receiver that there is nothing
     } catch (const std::bad_alloc&) {
-        static_cast<void>(_link._outbox.spill(_ticket, Location{}));
+        static_cast<void>(_resources.outbox.spill(_ticket, Location{}));
     }
 }
 
@@ -483,11 +704,11 @@ void RendezvousSend::serve_refused_copy() noexcept {
 bool RendezvousSend::spill_through_ring(const DeviceCopies::End& from) {
     Location location;
     transfer::RingMemory memory;
-    if (!_link.find_ring(*this, location, memory) && !_link.find_small_ring(_ticket, location, memory)) {
+    if (!find_ring(location, memory) && !_resources.rings.find_small_ring(_ticket, location, memory)) {
         throw Error("no shared memory is left for a message that its receiver cannot read where it lies",
                     "give the job more shared memory (/dev/shm), or set AWAKEN_PATH=staged");
     }
-    if (!_link._outbox.spill(_ticket, location)) {
+    if (!_resources.outbox.spill(_ticket, location)) {
         return false;
     }
     start_ring(memory, from);
@@ -495,9 +716,9 @@ bool RendezvousSend::spill_through_ring(const DeviceCopies::End& from) {
 }
 
 void RendezvousSend::start_ring(const transfer::RingMemory& memory, const DeviceCopies::End& from) {
-    const int device = _info.device >= 0 ? _info.device : _link.any_device();
-    _ring = std::make_unique<transfer::RingWriter>(_link._copies, _link._outbox.ring(_ticket), memory, device, from,
-                                                   _bytes);
+    const int device = _resources.device_or_any(_info.device);
+    _ring = std::make_unique<transfer::RingWriter>(_resources.copies, _resources.outbox.ring(_ticket), memory, device,
+                                                   from, _bytes);
     static_cast<void>(_ring->advance());
 }
 

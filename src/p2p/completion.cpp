@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/recycled.h"
 #include "base/step_probe.h"
 #include "call/call.h"
 #include "call/progress.h"
 #include "call/services.h"
+#include "gpu/relaxed_capture.h"
 #include "p2p/operations.h"
 #include "protocol/polling_order.h"
 
@@ -174,7 +176,8 @@ class NativeRequests {
         const Attention attention(_operations);
         for (WaitLoop waiting(kOthers);; waiting.turn()) {
             AWAKEN_STEP("Waitall: round");
-            ask_readiness();
+            const gpu::CallsTogether together;
+            layer().node_peers.ask_readiness();
             const bool over = looks.round([this](const std::size_t i, const bool asks) {
                 using Found = protocol::PollingOrder::Found;
                 return look(i, asks ? Operation::Ask::mpi : Operation::Ask::memory) ? Found::over
@@ -193,7 +196,8 @@ class NativeRequests {
         static thread_local std::size_t turn = 0;
         const std::size_t count = _operations.size(), also = ++turn % count;
         const std::size_t first = count > kMost ? turn * kMost % count : 0;
-        ask_readiness();
+        const gpu::CallsTogether together;
+        layer().node_peers.ask_readiness();
         bool all = true, asks = true;
         std::size_t looks = 0;
         for (std::size_t k = 0; k < count; ++k) {
@@ -209,12 +213,6 @@ class NativeRequests {
             }
         }
         return all;
-    }
-    /// Comes first: until the answer is there, receivers can only wait.
-    static void ask_readiness() {
-        if (ipc::Link* const link = layer().node_peers.link(); link != nullptr) {
-            link->ask_readiness();
-        }
     }
     /// Advances operation i. True when the MPI can complete its native request, which is shown then.
     [[nodiscard]] bool look(const std::size_t i, const Operation::Ask ask) {
@@ -259,8 +257,10 @@ class NativeRequests {
     }
 
     MPI_Request* const _requests;
-    std::vector<MPI_Request> _native_requests;
-    std::vector<std::shared_ptr<Operation>> _operations;
+    ScratchVector<MPI_Request> _scratch;
+    ScratchVector<std::shared_ptr<Operation>> _more_scratch;
+    std::vector<MPI_Request>& _native_requests = *_scratch;
+    std::vector<std::shared_ptr<Operation>>& _operations = *_more_scratch;
     std::size_t _shown = 0;  ///< requests that are neither null nor hidden, once some are hidden
     bool _any = false;
     bool _progresses = false;

@@ -4,14 +4,16 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base/step_probe.h"
 #include "call/progress.h"
+#include "gpu/relaxed_capture.h"
 
 namespace awaken::AWAKEN_ABI {
 
-using ipc::Patience;
 using protocol::SendPath;
+using transport::Patience;
 
 namespace {
 
@@ -59,6 +61,36 @@ bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, con
 
 }  // namespace
 
+namespace {
+
+/// An MPI without large counts lacks the second function.
+template <class Ints, class Large>
+int start(const Ints& with_ints, const Large& with_large_counts, const Posted& posted, const int rank, const int tag,
+          const MPI_Comm comm, MPI_Request* const request) {
+    if (posted.count <= std::numeric_limits<int>::max()) {
+        const auto argument = posted.as<int>();
+        return with_ints(argument.address, argument.count, argument.type, rank, tag, comm, request);
+    }
+    if constexpr (std::is_same_v<Large, Absent>) {
+        return MPI_ERR_COUNT;
+    } else {
+        const auto argument = posted.as<MPI_Count>();
+        return with_large_counts(argument.address, argument.count, argument.type, rank, tag, comm, request);
+    }
+}
+
+}  // namespace
+
+int start_send(const Native& functions, const Posted& posted, const int destination, const int tag, const MPI_Comm comm,
+               MPI_Request* const request) {
+    return start(functions.Isend, functions.Isend_c, posted, destination, tag, comm, request);
+}
+
+int start_receive(const Native& functions, const Posted& posted, const int source, const int tag, const MPI_Comm comm,
+                  MPI_Request* const request) {
+    return start(functions.Irecv, functions.Irecv_c, posted, source, tag, comm, request);
+}
+
 // ---- sending --------------------------------------------------------------------------------------------------------
 
 Posted SendOperation::rts() const noexcept {
@@ -76,11 +108,11 @@ void SendOperation::look_at(Message& message) {
         facts.bytes = static_cast<std::size_t>(message.count * located.type->layout.size());
         facts.gaps = !located.type->layout.is_contiguous(message.count);
     } else if (owner.node_peers.network() != nullptr || (owner.node_peers.joined() && (message.count & 1) != 0 &&
-                                                         message.count <= std::int64_t{ipc::kLongestRts})) {
+                                                         message.count <= std::int64_t{transport::kLongestRts})) {
         // The length of an RTS is odd, so the count must be odd, too.
         facts.bytes = static_cast<std::size_t>(bytes_of(owner.real, message.count, message.type));
     }
-    facts.as_long_as_rts = ipc::is_rts_length(facts.bytes);
+    facts.as_long_as_rts = transport::is_rts_length(facts.bytes);
     facts.memory = located.info.kind;
     facts.served = located.served;
     facts.mixed = located.mixed;
@@ -108,24 +140,18 @@ void SendOperation::look_at(Message& message) {
 void SendOperation::find_receiver(Message& message) {
     Layer& owner = layer();
     const protocol::SendFacts& facts = message.facts;
-    ipc::Link* const link = owner.node_peers.link();
     const bool offers = facts.served && facts.mode != Mode::plain;
-    const bool may_offer = !facts.served && facts.mode == Mode::offered && link != nullptr && facts.packable &&
-                           message.bytes() >= link->least_from_host() && !facts.gaps && !_stage.is_host_only();
+    const bool may_offer = !facts.served && facts.mode == Mode::offered && facts.packable && !facts.gaps &&
+                           facts.bytes >= owner.node_peers.tuning().host_offer_bytes && !_stage.is_host_only();
     if (!facts.served && !may_offer && !facts.as_long_as_rts) {
         return;
     }
-    NodePeers::Peer peer = owner.node_peers.peer_of(message.communicator, message.destination);
-    if (peer.transport != nullptr && peer.transport == link) {
-        if (!facts.packable) {
+    const NodePeers::Peer peer = owner.node_peers.peer_of(message.communicator, message.destination);
+    if (peer.transport != nullptr && !peer.transport->takes_rts(peer.number)) {
+        // The receiver may be about to find its GPU runtime, as this process just has.
+        owner.receive_readiness.say_when_ready();
+        if (!offers || !peer.transport->wait_for_rts(peer.number, facts.bytes)) {
             return;
-        }
-        if (!link->takes_rts(peer.number)) {
-            // The receiver may be about to find its GPU runtime, as this process just has.
-            owner.receive_readiness.say_when_ready();
-            if (!offers || !link->wait_for_rts(peer.number, facts.bytes)) {
-                return;
-            }
         }
     }
     message.peer = peer;
@@ -141,7 +167,7 @@ bool SendOperation::offer(const Message& message, const protocol::SendPaths& pat
         return false;
     }
     const transfer::Layout& layout = message.located.type->layout;
-    const ipc::Buffer from{
+    const transport::Buffer from{
         static_cast<std::byte*>(const_cast<void*>(message.buffer)) + layout.span(message.count).begin,
         message.located.info, message.facts.bytes, message.typed};
     try {
@@ -149,7 +175,7 @@ bool SendOperation::offer(const Message& message, const protocol::SendPaths& pat
         if (_message != nullptr && message.facts.mode == Mode::detached) {
             _message->copy_out();
         }
-    } catch (const ipc::BeyondAllocation& error) {
+    } catch (const transport::BeyondAllocation& error) {
         throw ClassedError(MPI_ERR_BUFFER, error.cause(), error.remedy());
     } catch (const Error&) {
         withdraw();  // the plain way may work, and says why when it does not
@@ -158,7 +184,7 @@ bool SendOperation::offer(const Message& message, const protocol::SendPaths& pat
 }
 
 std::optional<Posted> SendOperation::wrap(Message& message) {
-    ipc::Transport& transport = *message.peer.transport;
+    transport::Transport& transport = *message.peer.transport;
     // To another node, a message that the layer does not look at counts too: a probe may find it after RTS messages
     // have begun.
     if (transport.may_go_plain(message.peer.number, message.facts.bytes) || !message.facts.packable) {
@@ -179,7 +205,7 @@ std::optional<Posted> SendOperation::wrap(Message& message) {
         _stage.release();
         return rts();
     }
-    std::array<std::byte, ipc::kLongestRts> packed;
+    std::array<std::byte, transport::kLongestRts> packed;
     transfer::pack(message.located.type->layout, message.buffer, message.count, packed.data(), message.bytes());
     _message = transport.wrap(message.peer.number, packed.data(), message.facts.bytes);
     if (_message == nullptr) {
@@ -252,6 +278,7 @@ std::optional<Posted> SendOperation::take(const SendPath path, Message& message)
 Posted SendOperation::prepare(const Mode mode, const void* const buffer, const std::int64_t count,
                               const MPI_Datatype type, const int destination, const MPI_Comm communicator) {
     AWAKEN_STEP("Isend: prepare");
+    const gpu::CallsTogether together;
     Message message{buffer, count, type, destination, communicator};
     if (destination == MPI_PROC_NULL) {
         return message.unchanged();
@@ -273,6 +300,7 @@ Posted SendOperation::prepare(const Mode mode, const void* const buffer, const s
 
 void SendOperation::posted(const int error, const bool waits) {
     AWAKEN_STEP("Isend: posted");
+    const gpu::CallsTogether together;
     _posted = true;
     if (_message == nullptr) {
         return;
@@ -375,8 +403,8 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
     // RTS messages come from processes of this node. Processes of other nodes send them only to a process that has said
     // that it takes them. A process whose MPI takes device memory never says so (Network::answer). So if the sender is
     // on another node, the MPI may get the buffer. A receive from any source may meet an RTS.
-    _near = _located.served ? owner.node_peers.index_of(communicator, source) : -1;
-    const bool from_elsewhere = source >= 0 && _near < 0;
+    _sender = _located.served ? owner.node_peers.peer_of(communicator, source) : NodePeers::Peer{};
+    const bool from_elsewhere = source >= 0 && !_sender.near;
     if ((!rts || from_elsewhere) && is_for_the_mpi(_located, buffer, count)) {
         owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
         _stage.account_native(count, type);
@@ -395,7 +423,7 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
     _user = static_cast<std::byte*>(buffer);
     _count = count;
     const auto make_head = [this] {
-        _head = std::make_unique_for_overwrite<std::array<std::byte, ipc::kLongestRts>>();
+        _head = std::make_unique_for_overwrite<std::array<std::byte, transport::kLongestRts>>();
     };
     if (_located.type == nullptr) {
         // Nothing fits into the buffer, or the arguments are wrong and the MPI reports that. No sender sends an RTS for
@@ -406,13 +434,13 @@ Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int
         _receiving = Receiving::small;
         make_head();
         std::memset(_head->data(), 0, kCleared);
-        return as_bytes(_head->data(), ipc::kLongestRts);
+        return as_bytes(_head->data(), transport::kLongestRts);
     }
     const transfer::Layout& layout = _located.type->layout;
     _capacity = count * layout.size();
     const bool one_run = !_located.mixed && layout.is_contiguous(count);
     _first = one_run ? _user + layout.true_begin() : nullptr;
-    constexpr auto kHeader = static_cast<std::int64_t>(ipc::kLongestRts);
+    constexpr auto kHeader = static_cast<std::int64_t>(transport::kLongestRts);
     if (_located.info.host_accessible() && one_run) {
         make_head();
         if (_capacity < kHeader) {
@@ -461,28 +489,29 @@ std::byte* RecvOperation::received() const noexcept {
     }
 }
 
-std::array<std::byte, ipc::kLongestRts> RecvOperation::received_rts(const std::size_t length) const noexcept {
-    std::array<std::byte, ipc::kLongestRts> message;
+std::array<std::byte, transport::kLongestRts> RecvOperation::received_rts(const std::size_t length) const noexcept {
+    std::array<std::byte, transport::kLongestRts> message;
     std::memcpy(message.data(), received(), length);
     return message;
 }
 
 void RecvOperation::arrived(const MPI_Status& status, const bool others) {
     AWAKEN_STEP("wait: arrived");
+    const gpu::CallsTogether together;
     if (!progressing() || fetching() || _restored) {
         return;
     }
     const std::int64_t bytes = received_bytes(status);
     const auto length = static_cast<std::size_t>(bytes);
     put_right(bytes);
-    ipc::Transport* const transport = layer().node_peers.transport_of(received(), length);
+    transport::Transport* const transport = layer().node_peers.transport_of(received(), length);
     if (transport == nullptr) {
         if (others && status.MPI_ERROR == MPI_SUCCESS) {
             deliver_together(std::min(bytes, _capacity));
         }
         return;
     }
-    const std::array<std::byte, ipc::kLongestRts> message = received_rts(length);
+    const std::array<std::byte, transport::kLongestRts> message = received_rts(length);
     if (_receiving == Receiving::in_place) {
         std::memcpy(_first, _head->data(), static_cast<std::size_t>(bytes));
     }
@@ -490,7 +519,7 @@ void RecvOperation::arrived(const MPI_Status& status, const bool others) {
     // Memory that is neither one run of bytes nor memory that GPUs can unpack to gets the message in two steps: the
     // layer fetches it to the memory for a plain message, and scatters it from there.
     _in_place = _first != nullptr || _capacity == 0;
-    ipc::Buffer into{_first, _located.info, static_cast<std::size_t>(_capacity), nullptr};
+    transport::Buffer into{_first, _located.info, static_cast<std::size_t>(_capacity), nullptr};
     if (!_in_place && !_located.mixed && !_located.info.host_accessible()) {
         into.typed = _located.type->memory(_user, _count);
         into.first = _user + _located.type->layout.span(_count).begin;
@@ -609,8 +638,8 @@ void RecvOperation::conclude_plain(const MPI_Status& status, const int error, co
         account(report::Path::staged, _delivered);
         // The link guesses from this where the next message of that sender will go. The communicator may be gone by
         // now, so it cannot tell the sender.
-        if (ipc::Link* const link = layer().node_peers.link(); link != nullptr && _near >= 0) {
-            link->received_from_host(_near, bytes, true);
+        if (_sender.transport != nullptr) {
+            _sender.transport->received_plain(_sender.number, bytes);
         }
     }
     // The memory was larger than the program's buffer, so the MPI saw no error.
@@ -652,7 +681,7 @@ void RecvOperation::conclude(MPI_Status& status, int& error) {
         }
     }
     // Nor may the program see a size that only fits because of the room for an RTS.
-    const bool beyond = error_class == MPI_ERR_TRUNCATE && received_bytes(status) == ipc::kLongestRts;
+    const bool beyond = error_class == MPI_ERR_TRUNCATE && received_bytes(status) == transport::kLongestRts;
     if (_delivered >= 0 && (fetching() || _error != MPI_SUCCESS || beyond)) {
         native.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(_delivered));
     }
@@ -754,18 +783,18 @@ bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool 
         }
     }
     const auto length = static_cast<std::size_t>(found);
-    const bool may_be_rts = rts_come && ipc::is_rts_length(length);
+    const bool may_be_rts = rts_come && transport::is_rts_length(length);
     if (!may_be_rts && !others_receive) {
         return true;
     }
     const NodePeers::Peer sender =
         may_be_rts ? owner.node_peers.peer_of(communicator, status.MPI_SOURCE) : NodePeers::Peer{};
     const auto look = [&sender, length] {
-        return sender.transport != nullptr ? sender.transport->size_of(sender.number, length) : ipc::TrueSize{};
+        return sender.transport != nullptr ? sender.transport->size_of(sender.number, length) : transport::TrueSize{};
     };
     const auto start = std::chrono::steady_clock::now();
     for (int looks = 0;;) {
-        const ipc::TrueSize size = look();
+        const transport::TrueSize size = look();
         if (others_receive) {
             // If a message is there now, it was there at the first look, or another thread has received meanwhile. The
             // layer must ask this for every message: Open MPI 5 reads length and tag after it has let other threads
@@ -786,7 +815,7 @@ bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool 
         if (!size.may_come || (looks >= kLooks && std::chrono::steady_clock::now() - start > kTold)) {
             return true;
         }
-        looks += owner.node_peers.network()->poll() ? 1 : 0;
+        looks += sender.transport->poll() ? 1 : 0;
     }
 }
 

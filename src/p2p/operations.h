@@ -17,9 +17,9 @@
 #include "call/node_peers.h"
 #include "call/requests.h"
 #include "call/stage.h"
-#include "ipc/message.h"
 #include "mpi/bytes_type.h"
 #include "transfer/bounce_buffer.h"
+#include "transport/transport.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -34,6 +34,13 @@ struct Posted {
         return {address, static_cast<Count>(count), type};
     }
 };
+
+/// Starts the native operation of a message, by layer().below where it stands for one of the program's, so that tools
+/// see it, and else by layer().real. MPI_ERR_COUNT when the count is too large for the MPI's functions.
+[[nodiscard]] int start_send(const Native& functions, const Posted& posted, int destination, int tag, MPI_Comm comm,
+                             MPI_Request* request);
+[[nodiscard]] int start_receive(const Native& functions, const Posted& posted, int source, int tag, MPI_Comm comm,
+                                MPI_Request* request);
 
 class SendOperation {
   public:
@@ -58,7 +65,7 @@ class SendOperation {
     /// The native send has a request of its own. advance() completes it.
     void carry(const MPI_Request request) noexcept { _native_request = request; }
     /// Returns true when the other process no longer needs the buffer.
-    [[nodiscard]] bool advance(ipc::Patience patience);
+    [[nodiscard]] bool advance(transport::Patience patience);
     /// See OutgoingMessage::needs_calls().
     [[nodiscard]] bool needs_calls() const noexcept { return _message != nullptr && _message->needs_calls(); }
     /// Waits until that is false. advance() reports failures.
@@ -101,8 +108,8 @@ class SendOperation {
     Stage _stage;
     std::vector<std::byte> _copy;  ///< a copy of a host buffer
     MPI_Request _native_request = MPI_REQUEST_NULL;
-    bool _posted = false;                            ///< the native function has been called with the RTS
-    std::shared_ptr<ipc::OutgoingMessage> _message;  ///< null: the MPI carries the bytes
+    bool _posted = false;                                  ///< the native function has been called with the RTS
+    std::shared_ptr<transport::OutgoingMessage> _message;  ///< null: the MPI carries the bytes
 };
 
 class RecvOperation {
@@ -161,7 +168,7 @@ class RecvOperation {
     void put_right(std::int64_t bytes) noexcept;
     /// Copies the `length` bytes of the RTS that has arrived. A function of its own, so that tests/tsan.supp can name
     /// it.
-    [[nodiscard]] std::array<std::byte, ipc::kLongestRts> received_rts(std::size_t length) const noexcept;
+    [[nodiscard]] std::array<std::byte, transport::kLongestRts> received_rts(std::size_t length) const noexcept;
     [[nodiscard]] Posted as_bytes(void* address, std::int64_t bytes);
     [[nodiscard]] int raise(int error_class, const Error& error) const;
     [[nodiscard]] int truncated() const;
@@ -172,12 +179,12 @@ class RecvOperation {
     MPI_Comm _communicator = MPI_COMM_SELF;
     std::byte* _user = nullptr;   ///< the address that the program gave
     std::byte* _first = nullptr;  ///< first byte of a buffer that is one run of bytes; otherwise null
-    int _near = -1;  ///< index in the node's segment of the sender to device memory; -1: elsewhere, or any sender
+    NodePeers::Peer _sender;      ///< of a message to device memory, where there is one that is known
     std::int64_t _count = 0;
     std::int64_t _capacity = 0;  ///< bytes of data that fit in
     Stage::Located _located;
     /// On the heap: the MPI writes to it while the object is moved.
-    std::unique_ptr<std::array<std::byte, ipc::kLongestRts>> _head;
+    std::unique_ptr<std::array<std::byte, transport::kLongestRts>> _head;
     transfer::BounceBuffer _bounce_buffer;
     transfer::StagingBlock _block;
     std::byte* _landed = nullptr;
@@ -185,8 +192,8 @@ class RecvOperation {
     bool _held = false;                      ///< a poll of `_delivery` now would start its copy alone
     transfer::DeviceCopies::Copy _delivery;  ///< runs before conclude(); ends before `_block` does
     std::shared_ptr<const BytesType> _bytes_type;
-    std::shared_ptr<ipc::IncomingMessage> _message;  ///< null: the bytes came plain, or did not come yet
-    bool _in_place = false;                          ///< the fetched bytes go to the program's own buffer
+    std::shared_ptr<transport::IncomingMessage> _message;  ///< null: the bytes came plain, or did not come yet
+    bool _in_place = false;                                ///< the fetched bytes go to the program's own buffer
     bool _restored = false;
     bool _concluded = false;
     std::int64_t _delivered = 0;
@@ -219,7 +226,7 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
     /// The staging buffers of the half that has some, where nothing else remains to be done.
     [[nodiscard]] Stage take_stage() { return receives() ? _recv->take_stage() : _send->take_stage(); }
 
-    [[nodiscard]] bool advance(const MPI_Status* arrived, ipc::Patience patience) override;
+    [[nodiscard]] bool advance(const MPI_Status* arrived, transport::Patience patience) override;
     void conclude(MPI_Status& status, int& error) override;
     void leave() override;
     [[nodiscard]] bool needs_calls() const noexcept override { return _send && !_sent && _send->needs_calls(); }

@@ -61,8 +61,7 @@ struct PersistentInit {
             const auto argument = posted.as<Count>();
             if (kBuffered && send_operation->sends_rts()) {
                 // The program's attached buffer may be too small for the RTS, which is in memory of the layer.
-                outcome = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, peer, tag,
-                                              comm, &own->native_request);
+                outcome = start_send(layer().below, posted, peer, tag, comm, &own->native_request);
             } else {
                 outcome = below<loader::traits_of(function).nonblocking>()(
                     argument.address, argument.count, argument.type, peer, tag, comm, &own->native_request);

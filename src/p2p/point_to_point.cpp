@@ -6,7 +6,6 @@
 // of the program. So the MPI does matching, order and wildcards.
 
 #include <cstring>
-#include <limits>
 #include <optional>
 
 #include "base/step_probe.h"
@@ -72,30 +71,6 @@ int wait_for(MPI_Request& request, MPI_Status& status) {
     }
 }
 
-/// Starts a native operation of the layer, with arguments that count in `Count`. The call goes through the tools below,
-/// like the program's own.
-template <class Count>
-int start_receive(const Posted& posted, const int source, const int tag, const MPI_Comm comm,
-                  MPI_Request* const request) {
-    const auto in = posted.as<Count>();
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        return below<Function::Irecv_c>()(in.address, in.count, in.type, source, tag, comm, request);
-    } else {
-        return below<Function::Irecv>()(in.address, in.count, in.type, source, tag, comm, request);
-    }
-}
-
-template <class Count>
-int start_send(const Posted& posted, const int destination, const int tag, const MPI_Comm comm,
-               MPI_Request* const request) {
-    const auto out = posted.as<Count>();
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        return below<Function::Isend_c>()(out.address, out.count, out.type, destination, tag, comm, request);
-    } else {
-        return below<Function::Isend>()(out.address, out.count, out.type, destination, tag, comm, request);
-    }
-}
-
 /// True when the MPI is sure to refuse this send. It may also refuse others.
 bool will_be_refused(const Posted& sent, const int destination, const int tag, const MPI_Comm comm) {
     if (sent.count < 0 || sent.type == MPI_DATATYPE_NULL || tag < 0 || tag > greatest_tag()) {
@@ -105,26 +80,26 @@ bool will_be_refused(const Posted& sent, const int destination, const int tag, c
 }
 
 /// Starts both halves of a combined operation. If this fails, neither half remains.
-template <class Count>
 int start_halves(SendOperation& send_operation, const Posted& sent, const int destination, const int send_tag,
                  const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
                  MPI_Request& receiving, MPI_Request& sending) {
     // The receive comes first, so that its message has a buffer. But nothing can undo it once a message has arrived. So
     // errors of the other half must be found before.
     if (will_be_refused(sent, destination, send_tag, comm)) {
-        if (const int error = start_send<Count>(sent, destination, send_tag, comm, &sending); error != MPI_SUCCESS) {
+        if (const int error = start_send(layer().below, sent, destination, send_tag, comm, &sending);
+            error != MPI_SUCCESS) {
             send_operation.posted(error);  // no receiver will learn of the offered message
             return error;
         }
         send_operation.posted(MPI_SUCCESS);
-        return start_receive<Count>(received, source, receive_tag, comm, &receiving);
+        return start_receive(layer().below, received, source, receive_tag, comm, &receiving);
     }
-    int error = start_receive<Count>(received, source, receive_tag, comm, &receiving);
+    int error = start_receive(layer().below, received, source, receive_tag, comm, &receiving);
     if (error != MPI_SUCCESS) {
         send_operation.posted(error);
         return error;
     }
-    error = start_send<Count>(sent, destination, send_tag, comm, &sending);
+    error = start_send(layer().below, sent, destination, send_tag, comm, &sending);
     send_operation.posted(error);
     if (error != MPI_SUCCESS && receiving != MPI_REQUEST_NULL) {
         // The receive may write to memory of the layer that is about to be freed, so the layer must wait for its end.
@@ -153,8 +128,7 @@ int send_buffered_rts(SendOperation& send_operation, const Posted& rts, const in
                       const MPI_Comm comm) {
     Layer& owner = layer();
     MPI_Request request = MPI_REQUEST_NULL;
-    const int error =
-        owner.below.Isend(rts.address, static_cast<int>(rts.count), rts.type, destination, tag, comm, &request);
+    const int error = start_send(owner.below, rts, destination, tag, comm, &request);
     send_operation.posted(error);
     if (error == MPI_SUCCESS) {
         auto operation = make_operation(Operation::Kind::once);
@@ -217,8 +191,7 @@ struct NonblockingSend {
         int error = MPI_SUCCESS;
         if (mode_of<function>() == Mode::plain && send_operation.sends_rts()) {
             // Like a blocking one: see send_buffered_rts().
-            error = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, destination, tag,
-                                        comm, request);
+            error = start_send(layer().below, posted, destination, tag, comm, request);
         } else {
             AWAKEN_STEP("Isend: native");
             error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm, request);
@@ -251,7 +224,7 @@ struct Receive {
         if (owner.requests.any_progress_ops()) {
             // Other ranks may be waiting for messages that this process has started before.
             MPI_Request request = MPI_REQUEST_NULL;
-            error = start_receive<Count>(posted, source, tag, comm, &request);
+            error = start_receive(layer().below, posted, source, tag, comm, &request);
             if (error == MPI_SUCCESS) {
                 error = wait_for(request, own);
             }
@@ -339,13 +312,12 @@ struct NonblockingMatchedReceive {
 };
 
 /// Runs both halves at the same time: neither waits for the other, and each may be fetched.
-template <class Count>
 int send_and_receive(MessageOp& message, const Posted& sent, const int destination, const int send_tag,
                      const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
                      MPI_Status& status) {
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
-    const int error = start_halves<Count>(message.send(), sent, destination, send_tag, received, source, receive_tag,
-                                          comm, receiving, sending);
+    const int error = start_halves(message.send(), sent, destination, send_tag, received, source, receive_tag, comm,
+                                   receiving, sending);
     MPI_Status ignored{};
     if (error != MPI_SUCCESS) {
         if (sending != MPI_REQUEST_NULL) {
@@ -371,7 +343,7 @@ int send_and_receive(MessageOp& message, const Posted& sent, const int destinati
             arrived = true;
             status.MPI_ERROR = received_error;
         }
-        const bool over = message.advance(arrived ? &status : nullptr, ipc::Patience::short_);
+        const bool over = message.advance(arrived ? &status : nullptr, transport::Patience::short_);
         if (departed && arrived && over) {
             break;
         }
@@ -401,8 +373,7 @@ struct SendReceive {
         MPI_Status own{};
         int error = MPI_SUCCESS;
         if (recv_operation.progressing() || send_operation.progressing()) {
-            error =
-                send_and_receive<Count>(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
+            error = send_and_receive(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
         } else {
             const auto out = sent.as<Count>();
             const auto in = received.as<Count>();
@@ -435,8 +406,7 @@ struct SendReceiveReplace {
             if (source != MPI_PROC_NULL) {
                 received = recv_operation.prepare(true, buffer, count, type, source, comm);
             }
-            error =
-                send_and_receive<Count>(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
+            error = send_and_receive(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
         } else {
             Stage stage(call);
             const Argument<Count> replaced = stage.for_message(stage.buffer(Access::inout, buffer, count, type));
@@ -477,8 +447,8 @@ int start_both(ReceiveReadiness::Unprepared& unprepared, SendOperation send_oper
     // Uses two native operations instead of the combined one, since MPICH's status of the combined one lacks the
     // received size. The program holds the receive; the layer completes the send along with it.
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
-    const int error = start_halves<Count>(send_operation, sent, destination, send_tag, received, source, receive_tag,
-                                          comm, receiving, sending);
+    const int error = start_halves(send_operation, sent, destination, send_tag, received, source, receive_tag, comm,
+                                   receiving, sending);
     if (error != MPI_SUCCESS) {
         if (sending != MPI_REQUEST_NULL) {
             MPI_Status ignored{};

@@ -92,7 +92,7 @@ void add_from_host(const SendFacts& facts, SendPaths& paths) noexcept {
 SendPaths choose_send_paths(const SendFacts& facts, const transfer::Tuning& tuning) noexcept {
     SendPaths paths;
     const bool on_node = facts.receiver == Receiver::itself || facts.receiver == Receiver::on_node;
-    const bool is_offered = facts.mode != Mode::plain && facts.bytes != 0 && !facts.mixed;
+    const bool is_offered = facts.mode != Mode::plain && facts.bytes != 0 && !facts.mixed && facts.packable;
     if (is_offered && facts.served && (!facts.gaps || facts.gaps_move)) {
         if (on_node) {
             add_from_device(facts, tuning, paths);

@@ -20,7 +20,7 @@ class TransferProgress final : public ProgressOp {
     TransferProgress(std::shared_ptr<Transfer> transfer, const MPI_Win window)
         : _transfer(std::move(transfer)), _window(window) {}
 
-    [[nodiscard]] bool advance(const MPI_Status*, ipc::Patience) override {
+    [[nodiscard]] bool advance(const MPI_Status*, transport::Patience) override {
         try {
             return _transfer == nullptr || _transfer->poll();
         } catch (const Error& error) {

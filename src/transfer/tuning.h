@@ -81,6 +81,14 @@ struct Tuning {
 
     bool operator==(const Tuning&) const = default;
 
+    /// How long a sender watches for the receiver of so many bytes before it copies or stages them: as long again for
+    /// each 16 MiB, since that is about what copying them costs. `least` is one of the times above.
+    [[nodiscard]] static std::chrono::nanoseconds watch(const std::chrono::nanoseconds least,
+                                                        const std::size_t bytes) noexcept {
+        constexpr std::size_t kOneMore = std::size_t{16} << 20;
+        return least * static_cast<std::int64_t>(1 + bytes / kOneMore);
+    }
+
     /// The figures for a GPU of that model ("NVIDIA H200") and for its link to its peers ("NVLink"; empty when the link
     /// is not known). Built-in figures come first, then those of the file, then those of AWAKEN_TUNE; later ones win.
     ///

@@ -38,7 +38,7 @@ SCENARIO(more_than_there_are_slots) {
             require(offer(*node.link, node.peer, source.data, source.info, 1) == nullptr,
                     "slots were given back early");
             for (auto& send : sends) {
-                node.link->retire(std::move(send));
+                node.link->sends().retire(std::move(send));
             }
             sends.clear();
             // RTS messages that are never sent: the slots are there again at once, as often as one likes.
@@ -49,15 +49,15 @@ SCENARIO(more_than_there_are_slots) {
             for (std::uint32_t i = 0; i < kSlots; ++i) {
                 auto send = start_send(node, source, 1, i);
                 node.send_header(*send);
-                node.link->retire(std::move(send));
+                node.link->sends().retire(std::move(send));
             }
             node.wire->hear();
             const auto again = start_send(node, source, 1);
             again->withdraw();
             again->withdraw();
-            require(again->advance(Patience::short_), "what was withdrawn is not under way");
-            node.link->retire(again);
-            node.link->release_finished();
+            require(again->advance(transport::Patience::short_), "what was withdrawn is not under way");
+            node.link->sends().retire(again);
+            node.link->sends().release_finished();
         },
         [](Node& node) {
             const Bytes content = content_of(kSlots, 4);
@@ -82,7 +82,7 @@ SCENARIO(withdrawn) {
                     source.fill(0xDD);
                     require(send->is_over(), "what was withdrawn is over");
                     node.send_header(*send);  // against the rules
-                    node.link->retire(send);
+                    node.link->sends().retire(send);
                     node.wire->hear();
                 }
             }
@@ -100,7 +100,7 @@ SCENARIO(withdrawn) {
 
 /// The slots of a process, as others see them: the last part of its area but for a word for each process.
 OfferTable& slots_of(Node& node, const int process) {
-    const std::size_t end = Link::area_bytes(0);
+    const std::size_t end = Areas::bytes(0);
     return *reinterpret_cast<OfferTable*>(node.segment->area(process) + end - sizeof(OfferTable));
 }
 
@@ -115,7 +115,7 @@ SCENARIO(forged_headers) {
             wait_until_free(*send, "a message of which there are forgeries");
             node.wire->hear();
             require(send->is_over(), "it was fetched");
-            node.link->retire(send);
+            node.link->sends().retire(send);
             // The slot is another message's now.
             const auto next = start_send(node, source, 1000);
             require(next->rts_length() == rts_length(0), "it is the same slot");
@@ -123,7 +123,7 @@ SCENARIO(forged_headers) {
             node.wire->hear();
             node.send_header(*next);
             wait_until_free(*next, "the message after that");
-            node.link->retire(next);
+            node.link->sends().retire(next);
             node.wire->hear();
         },
         [](Node& node) {
@@ -235,7 +235,7 @@ SCENARIO(corrupted_slots) {
                 node.wire->hear();
                 if (wrong.what != cases.front().what) {
                     wait_until_free(*send, wrong.what);
-                    node.link->retire(send);
+                    node.link->sends().retire(send);
                 } else {
                     send->withdraw();
                 }
@@ -275,7 +275,7 @@ SCENARIO(corrupted_spill) {
             slot.available = 50 * KiB;
             slot.word = (slot.word & ~std::uint64_t{0xff}) | static_cast<std::uint64_t>(OfferState::spilled);
             wait_until_free(*send, "a message that could not be received");
-            node.link->retire(send);
+            node.link->sends().retire(send);
             node.wire->hear();
         },
         [](Node& node) {
@@ -301,9 +301,9 @@ SCENARIO(lost_copy) {
             slot.available = 50;
             slot.lost = 1;
             node.send_header(*send);
-            node.link->retire(send);
+            node.link->sends().retire(send);
             node.wire->hear();
-            node.link->release_finished();
+            node.link->sends().release_finished();
             const auto next = start_send(node, source, 100);
             require(next->rts_length() == rts_length(0), "the slot was not given back");
             next->withdraw();
@@ -338,14 +338,14 @@ SCENARIO(failing_copies) {
             node.send_header(*send);
             bool told = false;
             try {
-                wait_until([&] { return send->advance(Patience::short_); }, "a message that fails");
+                wait_until([&] { return send->advance(transport::Patience::short_); }, "a message that fails");
             } catch (const Error& error) {
                 told = std::string(error.what()).find("waited too long") == std::string::npos;
                 require(told, error.what());
             }
             require(told == through_ring, "a sender is told when bytes are missing, and only then");
             node.wire->hear();
-            node.link->retire(send);
+            node.link->sends().retire(send);
             node.link->finish_sends();
         },
         [&](Node& node) {
@@ -371,7 +371,7 @@ SCENARIO(beyond_its_allocation) {
                     const auto send =
                         offer(*node.link, node.peer, source.data + offset, source.info, kBytes - offset + 1);
                     require(false, "it was shipped");
-                } catch (const BeyondAllocation& error) {
+                } catch (const transport::BeyondAllocation& error) {
                     require(error.cause().find("leaves the allocation of 307200 bytes") != std::string::npos &&
                                 error.cause().find("at byte " + std::to_string(offset)) != std::string::npos,
                             error.what());
@@ -402,7 +402,7 @@ SCENARIO(freed_and_allocated_again) {
                 const auto send = start_send(node, source, bytes);
                 node.send_header(*send);
                 wait_until_free(*send, "a message of memory that is freed");
-                node.link->retire(send);
+                node.link->sends().retire(send);
             }
             std::sort(addresses.begin(), addresses.end());
             require(std::adjacent_find(addresses.begin(), addresses.end()) != addresses.end(),
@@ -436,19 +436,19 @@ SCENARIO(idle_rings) {
             for (unsigned number = 0; number < 3; ++number) {
                 source.write(content_of(1 * MiB, number));
                 const auto send = start_send(node, source, 1 * MiB);
-                require_route(send->route(), Route::ring, "a message");
+                require_path(send->path(), Path::ring, "a message");
                 const std::size_t before = backed_bytes(node);
-                node.link->trim_idle(Clock::now() + 1h);
+                node.link->rings().trim_idle(Clock::now() + 1h);
                 require(backed_bytes(node) == before, "a ring went that is in use");
                 node.send_header(*send);
                 wait_until_free(*send, "a message");
                 node.wire->hear();
-                node.link->retire(send);
-                node.link->release_finished();
+                node.link->sends().retire(send);
+                node.link->sends().release_finished();
                 // On a machine that is busy it may take a while until it is seen that the GPU is not.
                 for (const auto limit = Clock::now() + 60s;
                      backed_bytes(node) != before - kRing && Clock::now() < limit;) {
-                    node.link->trim_idle(Clock::now() + 1h);
+                    node.link->rings().trim_idle(Clock::now() + 1h);
                 }
                 require(backed_bytes(node) == before - kRing, "the idle ring was kept");
                 node.wire->tell();
@@ -456,9 +456,9 @@ SCENARIO(idle_rings) {
         },
         [](Node& node) {
             for (unsigned number = 0; number < 3; ++number) {
-                receive_message(node, {.bytes = 1 * MiB, .route = Route::ring}, number);
+                receive_message(node, {.bytes = 1 * MiB, .path = Path::ring}, number);
                 if (number == 1) {
-                    node.link->trim_idle(Clock::now() + 1h);
+                    node.link->rings().trim_idle(Clock::now() + 1h);
                 }
                 node.wire->tell();
                 node.wire->hear();
@@ -471,7 +471,7 @@ SCENARIO(idle_rings) {
 /// A receiver that has begun and then stays away leaves the rest to its background thread.
 SCENARIO(left_to_the_background) {
     const Link::Allowed path = arguments.at(1) == "ring" ? Link::Allowed::ring : Link::Allowed::all;
-    const Message message{.bytes = 3 * MiB, .route = path == Link::Allowed::ring ? Route::ring : Route::pull};
+    const Message message{.bytes = 3 * MiB, .path = path == Link::Allowed::ring ? Path::ring : Path::direct};
     return between_two(
         arguments.at(0), {.options = options_of(path, kForEver)},
         [&](Node& node) {
@@ -482,11 +482,11 @@ SCENARIO(left_to_the_background) {
             source.write(content_of(message.bytes, 2));
             const auto send = start_send(node, source, message.bytes);
             node.send_header(*send);
-            require(send->wants_background() || send->advance(Patience::endless), "somebody has to go on");
+            require(send->wants_background() || send->advance(transport::Patience::endless), "somebody has to go on");
             node.link->background().take(send);
             node.wire->hear();
-            wait_until_free(*send, "a message that was sent in the background", Patience::endless);
-            node.link->retire(send);
+            wait_until_free(*send, "a message that was sent in the background", transport::Patience::endless);
+            node.link->sends().retire(send);
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, message.bytes);
@@ -514,10 +514,10 @@ SCENARIO(ring_without_a_receiver) {
             for (unsigned number = 0; number < 2; ++number) {
                 source.write(content_of(kBytes, number));
                 sends.push_back(start_send(node, source, kBytes));
-                require_route(sends.back()->route(), Route::ring, "a message through a ring");
+                require_path(sends.back()->path(), Path::ring, "a message through a ring");
                 // The receiver does nothing before this side tells it to.
                 wait_until_free(*sends.back(), "a ring without a receiver");
-                require_route(sends.back()->route(), Route::copy, "a message that was copied out");
+                require_path(sends.back()->path(), Path::copied, "a message that was copied out");
                 source.fill(0xDD);
                 node.send_header(*sends.back());
             }
@@ -526,7 +526,7 @@ SCENARIO(ring_without_a_receiver) {
             node.wire->tell();
             node.wire->hear();
             for (auto& send : sends) {
-                node.link->retire(std::move(send));
+                node.link->sends().retire(std::move(send));
             }
             for (unsigned number = 2; number < kMessages; ++number) {
                 source.write(content_of(kBytes, number));
@@ -534,7 +534,7 @@ SCENARIO(ring_without_a_receiver) {
                 node.send_header(*send);
                 wait_until_free(*send, "a ring that was used before");
                 node.wire->hear();
-                node.link->retire(send);
+                node.link->sends().retire(send);
             }
         },
         [](Node& node) {
@@ -574,7 +574,7 @@ struct rlimit take_shared_memory_away(Node& node) {
 SCENARIO(no_shared_memory_for_a_copy) {
     const Link::Allowed path = arguments.at(1) == "ring" ? Link::Allowed::ring : Link::Allowed::all;
     constexpr std::size_t kBytes = 1 * MiB + 5;
-    Link::Options options = options_of(path, 1ms);
+    Options options = options_of(path, 1ms);
     options.tuning.bounce_pool_bytes = 0;
     return between_two(
         arguments.at(0), {.options = options},
@@ -587,20 +587,20 @@ SCENARIO(no_shared_memory_for_a_copy) {
             wait_until_free(*send, "a message whose receiver does not come");
             source.fill(0xDD);
             require(!send->is_over(), "nobody has fetched it");
-            node.link->leave(send);
-            node.link->retire(send);
+            node.link->sends().leave(send);
+            node.link->sends().retire(send);
             node.wire->tell();
             // No call of ours until the receiver has it.
             node.wire->hear();
-            node.link->release_finished();
+            node.link->sends().release_finished();
             require(setrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
             source.write(content_of(kBytes, 8));
             send = start_send(node, source, kBytes);
             node.send_header(*send);
             wait_until_free(*send, "a message that memory is there for");
-            require_route(send->route(), Route::copy, "a message that was copied out");
+            require_path(send->path(), Path::copied, "a message that was copied out");
             source.fill(0xDD);
-            node.link->retire(send);
+            node.link->sends().retire(send);
             node.wire->tell();
             node.wire->hear();
         },
@@ -630,13 +630,13 @@ SCENARIO(refused_without_shared_memory) {
             static_cast<void>(take_shared_memory_away(node));
             node.send_header(*send);
             if (in_the_background) {
-                node.link->leave(send);
+                node.link->sends().leave(send);
                 node.wire->hear();
             }
             wait_until_free(*send, "a message that its receiver cannot read");
-            require_route(send->route(), Route::ring, "a message that was refused");
+            require_path(send->path(), Path::ring, "a message that was refused");
             source.fill(0xDD);
-            node.link->retire(send);
+            node.link->sends().retire(send);
             if (!in_the_background) {
                 node.wire->hear();
             }
@@ -692,7 +692,7 @@ SCENARIO(overwritten_slots) {
             node.wire->send(send->rts(), send->rts_length());
             node.wire->hear();
             Slot& slot = slots_of(node, node.link->own()).slots[0];
-            const auto advance = [&] { return send->advance(Patience::short_); };
+            const auto advance = [&] { return send->advance(transport::Patience::short_); };
             if (only_ready) {
                 std::memset(static_cast<void*>(&slot.ready), value, sizeof slot.ready);
                 node.wire->tell();
@@ -703,7 +703,7 @@ SCENARIO(overwritten_slots) {
                 node.wire->tell();
             }
             node.wire->hear();
-            node.link->retire(send);
+            node.link->sends().retire(send);
             node.link->finish_sends();
         },
         [&](Node& node) {
@@ -730,12 +730,12 @@ SCENARIO(refused_while_it_is_copied) {
             source.write(content_of(kBytes, 9));
             const auto send = start_send(node, source, kBytes);
             // Copies within a device are late here, by far longer than what comes now takes.
-            require(!send->advance(Patience::short_), "there is no copy yet");
+            require(!send->advance(transport::Patience::short_), "there is no copy yet");
             node.send_header(*send);
             node.wire->hear();
             wait_until_free(*send, "a message that was refused while it was copied");
             source.fill(0xDD);
-            node.link->retire(send);
+            node.link->sends().retire(send);
             node.wire->hear();
         },
         [](Node& node) {
@@ -761,20 +761,20 @@ SCENARIO(looked_at_after_it_was_given_back) {
             second_source.write(content_of(kSecond, 4));
             const auto first = start_send(node, first_source, kFirst);
             // Copies within a device are late here, by far longer than the receiver takes.
-            require(!first->advance(Patience::short_), "the copy is begun");
+            require(!first->advance(transport::Patience::short_), "the copy is begun");
             node.send_header(*first);
             wait_until([&] { return first->is_over(); }, "the receiver of the first message");
-            node.link->retire(first);
+            node.link->sends().retire(first);
 
             const auto second = start_send(node, second_source, kSecond);
             node.send_header(*second);
             require(first->rts_length() == second->rts_length(), "they have the same slot");
             wait_until_free(*second, "a message whose receiver does not come");
-            require(first->advance(Patience::endless), "there is nothing more to do for the first message");
+            require(first->advance(transport::Patience::endless), "there is nothing more to do for the first message");
             second_source.fill(0xDD);
             node.wire->tell();
             node.wire->hear();
-            node.link->retire(second);
+            node.link->sends().retire(second);
         },
         [](Node& node) {
             Memory destination(node, Kind::device, kSecond);
@@ -808,7 +808,7 @@ SCENARIO(shared_memory_that_cannot_be_mapped) {
                 require(std::string(error.what()).find("gave it up") != std::string::npos, error.what());
             }
             node.wire->hear();
-            node.link->retire(send);
+            node.link->sends().retire(send);
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, bytes);
@@ -866,12 +866,13 @@ SCENARIO(receiver_is_killed) {
                 // A receiver that never comes, like any other: nobody can tell yet that it is not only late.
                 wait_until_free(*send, "a message whose receiver is dead");
             } else {
-                require_its_death_is_told([&] { return send->advance(Patience::short_); }, "a dead receiver");
+                require_its_death_is_told([&] { return send->advance(transport::Patience::short_); },
+                                          "a dead receiver");
                 // Asked again it says the same.
-                require_its_death_is_told([&] { return send->advance(Patience::long_); }, "a dead receiver");
+                require_its_death_is_told([&] { return send->advance(transport::Patience::long_); }, "a dead receiver");
                 require(send->pump(), "there is nothing left to be done for it");
             }
-            node.link->retire(send);
+            node.link->sends().retire(send);
             node.link->finish_sends();
         },
         [&](Node& node) {
@@ -907,7 +908,7 @@ SCENARIO(sender_is_killed) {
             }
             node.wire->hear();
             if (when == "ring") {
-                static_cast<void>(send->advance(Patience::endless));
+                static_cast<void>(send->advance(transport::Patience::endless));
             }
             raise(SIGKILL);
         },
@@ -950,7 +951,7 @@ SCENARIO(shut_down_unfinished) {
                 node.send_header(*send);
                 node.link->background().take(send);
             }
-            node.link->retire(sends[3]);
+            node.link->sends().retire(sends[3]);
             node.wire->hear();
             end(node);
             sends.clear();
@@ -982,7 +983,7 @@ SCENARIO(fetched_after_the_senders_end) {
                 node.send_header(*sends.back());
                 wait_until_free(*sends.back(), "a message whose receiver comes too late");
             }
-            node.link->retire(sends.back());
+            node.link->sends().retire(sends.back());
             sends.clear();
             node.end();
             node.wire->tell();
@@ -1014,12 +1015,12 @@ SCENARIO(shut_down_while_fetching) {
             node.wire->hear();  // and does nothing for it meanwhile
             // What the receiver has given up does not keep this one waiting either.
             try {
-                wait_until_free(*send, "a message that was given up", Patience::short_);
+                wait_until_free(*send, "a message that was given up", transport::Patience::short_);
             } catch (const Error& error) {
                 require(std::string(error.what()).find("gave it up") != std::string::npos, error.what());
             }
             node.wire->tell();
-            node.link->retire(send);
+            node.link->sends().retire(send);
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, kBytes);

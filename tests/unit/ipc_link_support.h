@@ -38,6 +38,7 @@ namespace awaken::ipc::link_test {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
+using report::Path;
 
 using Bytes = std::vector<std::byte>;
 
@@ -136,8 +137,8 @@ inline transfer::Tuning small_figures(const std::chrono::nanoseconds patience) {
     return tuning;
 }
 
-inline Link::Options options_of(const Link::Allowed path, const std::chrono::nanoseconds patience) {
-    Link::Options options;
+inline Options options_of(const Link::Allowed path, const std::chrono::nanoseconds patience) {
+    Options options;
     options.path = path;
     options.cpu_copy = false;  // whatever this machine has
     options.tuning = small_figures(patience);
@@ -148,7 +149,7 @@ inline Link::Options options_of(const Link::Allowed path, const std::chrono::nan
 class Node {
   public:
     Node(const std::string& vendor, const std::string& segment_folder, const int rank, Wire* const wire_to_peer,
-         const Link::Options& options)
+         const Options& options)
         : folder(segment_folder),
           _library(vendor == "cuda" ? "libcuda.so.1" : "libamdhip64.so.6"),
           _compiler(vendor == "cuda" ? "libnvrtc.so.13" : "libhiprtc.so.6"),
@@ -159,7 +160,7 @@ class Node {
         std::string why_not;
         segment = node::Segment::join(
             {.key = "link test", .world_rank = rank, .local_ranks = ranks, .why_unknown = "", .launcher = "test"},
-            Link::area_bytes(ranks), why_not, folder);
+            Areas::bytes(ranks), why_not, folder);
         require(segment != nullptr, why_not);
         if (wire != nullptr) {
             meet(*wire);  // a link is made when all have come
@@ -170,7 +171,7 @@ class Node {
             const std::scoped_lock lock(_mutex);
             _notes += reason + "\n";
         });
-        link->take_rts();
+        link->reachability().take_rts(true);
         if (wire != nullptr) {
             meet(*wire);
         }
@@ -328,7 +329,7 @@ class Folder {
 
 /// How the scenarios differ in what the two processes are given.
 struct Parts {
-    Link::Options options;
+    Options options;
     std::string sender_faults = {};
     std::string receiver_faults = {};
     bool receiver_dies = false;  ///< else the sender may
@@ -390,7 +391,7 @@ inline int between_two(const std::string& vendor, const Parts& parts, const Body
 
 struct Message {
     std::size_t bytes = 0;
-    std::optional<Route> route = Route::pull;  ///< nothing: may be either of several
+    std::optional<Path> path = Path::direct;  ///< nothing: may be either of several
     Kind from = Kind::device, to = Kind::device;
     std::size_t offset = 0;  ///< in both buffers
     std::size_t capacity = SIZE_MAX;
@@ -403,7 +404,7 @@ inline std::string name_of(const Message& message) {
            " at " + std::to_string(message.offset) + (message.late ? ", late" : "");
 }
 
-inline void require_route(const Route actual, const std::optional<Route> expected, const std::string& what) {
+inline void require_path(const Path actual, const std::optional<Path> expected, const std::string& what) {
     if (!expected) {
         return;
     }
@@ -441,7 +442,8 @@ inline std::shared_ptr<RendezvousSend> start_send(Node& node, const Memory& memo
     return send;
 }
 
-inline void wait_until_free(RendezvousSend& send, const std::string& what, const Patience patience = Patience::short_) {
+inline void wait_until_free(RendezvousSend& send, const std::string& what,
+                            const transport::Patience patience = transport::Patience::short_) {
     wait_until([&] { return send.advance(patience); }, what);
 }
 
@@ -466,8 +468,8 @@ inline void send_message(Node& node, const Message& message, const unsigned numb
     if (message.late) {
         node.wire->tell();
     }
-    require_route(send->route(), message.route, "the shipment of a " + name);
-    node.link->retire(send);
+    require_path(send->path(), message.path, "the shipment of a " + name);
+    node.link->sends().retire(send);
 }
 
 /// Fetches the message that this RTS stands for. Null when there is none.
@@ -507,7 +509,7 @@ inline void receive_message(Node& node, const Message& message, const unsigned n
         require(false, name + ": wrong from byte " + std::to_string(at) + " on");
     }
     if (wanted != 0) {
-        require_route(fetched->route(), message.route, "the fetch of a " + name);
+        require_path(fetched->path(), message.path, "the fetch of a " + name);
     }
 }
 

@@ -28,7 +28,7 @@ int exchange(const std::string& vendor, const Parts& parts, const std::vector<Me
 }
 
 /// The same message with all sizes, at several places and to all kinds of memory. Up to `small` by another route.
-std::vector<Message> all_sizes(const Message& like, const std::optional<Route> small_route) {
+std::vector<Message> all_sizes(const Message& like, const std::optional<Path> small_route) {
     constexpr std::size_t kSmall = 4 * KiB;
     std::vector<Message> messages;
     for (const std::size_t bytes :
@@ -37,7 +37,7 @@ std::vector<Message> all_sizes(const Message& like, const std::optional<Route> s
             Message message = like;
             message.bytes = bytes;
             message.offset = offset;
-            message.route = bytes <= kSmall ? small_route : like.route;
+            message.path = bytes <= kSmall ? small_route : like.path;
             messages.push_back(message);
         }
     }
@@ -46,7 +46,7 @@ std::vector<Message> all_sizes(const Message& like, const std::optional<Route> s
             Message message = like;
             message.bytes = bytes;
             message.to = to;
-            message.route = bytes <= kSmall ? small_route : like.route;
+            message.path = bytes <= kSmall ? small_route : like.path;
             messages.push_back(message);
         }
         // What does not fit is left out, and the sender is let go all the same.
@@ -56,7 +56,7 @@ std::vector<Message> all_sizes(const Message& like, const std::optional<Route> s
                 message.bytes = bytes;
                 message.to = to;
                 message.capacity = capacity;
-                message.route = bytes <= kSmall ? small_route : like.route;
+                message.path = bytes <= kSmall ? small_route : like.path;
                 messages.push_back(message);
             }
         }
@@ -68,16 +68,16 @@ std::vector<Message> all_sizes(const Message& like, const std::optional<Route> s
 
 SCENARIO(pulled) {
     Message like;
-    like.route = Route::pull;
+    like.path = Path::direct;
     return exchange(arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
-                    all_sizes(like, Route::pull));
+                    all_sizes(like, Path::direct));
 }
 
 SCENARIO(receiver_is_late) {
     Message like;
-    like.route = Route::copy;
+    like.path = Path::copied;
     like.late = true;
-    return exchange(arguments.at(0), {.options = options_of(Link::Allowed::all, 0ns)}, all_sizes(like, Route::copy));
+    return exchange(arguments.at(0), {.options = options_of(Link::Allowed::all, 0ns)}, all_sizes(like, Path::copied));
 }
 
 /// Of two messages that nobody receives, the large one is copied out much later.
@@ -91,23 +91,23 @@ SCENARIO(large_is_waited_for) {
         const auto small = start_send(node, small_source, 700 * KiB);
         large->wait_until_ready();
         small->wait_until_ready();
-        require(!large->advance(Patience::short_), "the large message is copied at once");
+        require(!large->advance(transport::Patience::short_), "the large message is copied at once");
         wait_until_free(*small, "the small message");
-        require(!large->advance(Patience::short_), "the large message is copied as soon as the small one");
+        require(!large->advance(transport::Patience::short_), "the large message is copied as soon as the small one");
         large->withdraw();
-        node.link->retire(large);
-        node.link->retire(small);
+        node.link->sends().retire(large);
+        node.link->sends().retire(small);
     });
 }
 
 SCENARIO(not_exportable) {
     // Copies wait in device memory only for receivers that are known to be able to read it.
-    std::vector<Message> messages{{.bytes = 700 * KiB, .route = Route::ring, .from = Kind::managed}};
+    std::vector<Message> messages{{.bytes = 700 * KiB, .path = Path::ring, .from = Kind::managed}};
     for (const Kind from : {Kind::managed, Kind::pool}) {
         Message like;
         like.from = from;
-        like.route = Route::copy;
-        const auto more = all_sizes(like, Route::copy);
+        like.path = Path::copied;
+        const auto more = all_sizes(like, Path::copied);
         messages.insert(messages.end(), more.begin(), more.end());
     }
     return exchange(arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)}, messages);
@@ -118,8 +118,8 @@ SCENARIO(ringed) {
     for (const Kind from : {Kind::device, Kind::managed, Kind::pool}) {
         Message like;
         like.from = from;
-        like.route = Route::ring;
-        const auto more = all_sizes(like, Route::copy);
+        like.path = Path::ring;
+        const auto more = all_sizes(like, Path::copied);
         messages.insert(messages.end(), more.begin(), more.end());
     }
     return exchange(arguments.at(0), {.options = options_of(Link::Allowed::ring, kForEver)}, messages);
@@ -128,23 +128,23 @@ SCENARIO(ringed) {
 /// Shared memory that a GPU runtime does not take into account is reached through pinned memory.
 SCENARIO(ringed_unregistered) {
     Message like;
-    like.route = Route::ring;
+    like.path = Path::ring;
     return exchange(arguments.at(0),
                     {.options = options_of(Link::Allowed::ring, kForEver),
                      .sender_faults = arguments.at(1) == "receiver" ? "" : "register",
                      .receiver_faults = arguments.at(1) == "sender" ? "" : "register"},
-                    all_sizes(like, Route::copy));
+                    all_sizes(like, Path::copied));
 }
 
 SCENARIO(ringed_receiver_is_late) {
     Message like;
-    like.route = Route::copy;
+    like.path = Path::copied;
     like.late = true;
-    std::vector<Message> messages = all_sizes(like, Route::copy);
+    std::vector<Message> messages = all_sizes(like, Path::copied);
     // What fits into the ring as a whole may have left its buffer without anybody's help.
     for (Message& message : messages) {
         if (message.bytes > 4 * KiB && message.bytes <= 256 * KiB) {
-            message.route = std::nullopt;
+            message.path = std::nullopt;
         }
     }
     return exchange(arguments.at(0), {.options = options_of(Link::Allowed::ring, 0ns)}, messages);
@@ -153,23 +153,23 @@ SCENARIO(ringed_receiver_is_late) {
 /// The receiver cannot open what the sender exports: the first message is offered once more through shared memory, the
 /// later ones go there by themselves.
 int refused(const std::string& vendor, const std::string& fault, const std::size_t first_bytes,
-            const Route first_route) {
-    std::vector<Message> messages{{.bytes = first_bytes, .route = first_route}};
+            const Path first_route) {
+    std::vector<Message> messages{{.bytes = first_bytes, .path = first_route}};
     Message like;
-    like.route = Route::ring;
-    const auto more = all_sizes(like, Route::copy);
+    like.path = Path::ring;
+    const auto more = all_sizes(like, Path::copied);
     messages.insert(messages.end(), more.begin(), more.end());
     return exchange(vendor, {.options = options_of(Link::Allowed::all, kForEver), .receiver_faults = fault}, messages);
 }
 
 /// Offers from host memory, `expected` for those that are not small.
-std::vector<Message> from_host(const Kind from, const Route expected) {
+std::vector<Message> from_host(const Kind from, const Path expected) {
     // The first message makes the receiver find out what it can read.
-    std::vector<Message> messages{{.bytes = 700 * KiB, .route = Route::ring, .from = from}};
+    std::vector<Message> messages{{.bytes = 700 * KiB, .path = Path::ring, .from = from}};
     Message like;
     like.from = from;
-    like.route = expected;
-    const auto more = all_sizes(like, Route::copy);
+    like.path = expected;
+    const auto more = all_sizes(like, Path::copied);
     messages.insert(messages.end(), more.begin(), more.end());
     return messages;
 }
@@ -194,19 +194,19 @@ int exchange_from_host(const std::string& vendor, const Parts& parts, const std:
 }
 
 SCENARIO(from_ordinary_memory) {
-    Link::Options options = options_of(Link::Allowed::all, kForEver);
+    Options options = options_of(Link::Allowed::all, kForEver);
     options.tuning.rings = 64;  // one is always free: else the GPU copies
-    return exchange_from_host(arguments.at(0), {.options = options}, from_host(Kind::host, Route::ring));
+    return exchange_from_host(arguments.at(0), {.options = options}, from_host(Kind::host, Path::ring));
 }
 
 SCENARIO(from_pinned_memory) {
     return exchange_from_host(arguments.at(0), {.options = options_of(Link::Allowed::all, kForEver)},
-                              from_host(Kind::pinned, Route::copy));
+                              from_host(Kind::pinned, Path::copied));
 }
 
 /// Without a ring, the GPU copies ordinary memory, too, and tells how far it is.
 SCENARIO(from_host_without_ring) {
-    auto messages = from_host(Kind::host, Route::copy);
+    auto messages = from_host(Kind::host, Path::copied);
     messages.front() = {.bytes = 700 * KiB};  // of the GPU's, which goes directly
     return exchange_from_host(arguments.at(0), {.options = options_of(Link::Allowed::direct, kForEver)}, messages);
 }
@@ -214,16 +214,16 @@ SCENARIO(from_host_without_ring) {
 SCENARIO(from_host_without_ipc) {
     return exchange_from_host(arguments.at(0),
                               {.options = options_of(Link::Allowed::all, kForEver), .receiver_faults = "ipc-open"},
-                              from_host(Kind::pinned, Route::ring));
+                              from_host(Kind::pinned, Path::ring));
 }
 
 SCENARIO(from_host_receiver_is_late) {
     std::vector<Message> messages;
     for (const Kind from : {Kind::host, Kind::pinned}) {
-        for (Message message : from_host(from, Route::copy)) {
+        for (Message message : from_host(from, Path::copied)) {
             message.late = true;
-            message.route =
-                message.bytes > 256 * KiB || message.bytes <= 4 * KiB ? std::optional(Route::copy) : std::nullopt;
+            message.path =
+                message.bytes > 256 * KiB || message.bytes <= 4 * KiB ? std::optional(Path::copied) : std::nullopt;
             messages.push_back(message);
         }
     }
@@ -232,13 +232,15 @@ SCENARIO(from_host_receiver_is_late) {
 
 /// The receiver says what it does with large messages, and a thread without a GPU is not given one.
 SCENARIO(host_offers_are_wanted) {
-    Link::Options options = options_of(Link::Allowed::all, kForEver);
+    Options options = options_of(Link::Allowed::all, kForEver);
     options.tuning.host_offer_bytes = 64 * KiB;
     const bool cuda = arguments.at(0) == "cuda";
     return between_two(
         arguments.at(0), {.options = options},
         [&](Node& node) {
-            const auto wants = [&](const std::int64_t bytes) { return node.link->wants_from_host(node.peer, bytes); };
+            const auto wants = [&](const std::int64_t bytes) {
+                return node.link->reachability().wants_from_host(node.peer, bytes);
+            };
             require(!wants(64 * KiB), "it was not asked for");
             meet(*node.wire);
             meet(*node.wire);  // a short one came
@@ -259,7 +261,7 @@ SCENARIO(host_offers_are_wanted) {
         [&](Node& node) {
             const auto came = [&](const std::int64_t bytes, const bool to_device) {
                 meet(*node.wire);
-                node.link->received_from_host(node.peer, bytes, to_device);
+                node.link->reachability().received_from_host(node.peer, bytes, to_device);
                 meet(*node.wire);
             };
             came(64 * KiB - 1, true);
@@ -269,20 +271,20 @@ SCENARIO(host_offers_are_wanted) {
 }
 
 SCENARIO(refused_small) {
-    return refused(arguments.at(0), arguments.at(1), 3000, Route::copy);
+    return refused(arguments.at(0), arguments.at(1), 3000, Path::copied);
 }
 
 SCENARIO(refused_large) {
-    return refused(arguments.at(0), arguments.at(1), 700 * KiB, Route::ring);
+    return refused(arguments.at(0), arguments.at(1), 700 * KiB, Path::ring);
 }
 
 /// The sender cannot export anything.
 SCENARIO(not_exporting) {
     Message like;
-    like.route = Route::ring;
+    like.path = Path::ring;
     return exchange(arguments.at(0),
                     {.options = options_of(Link::Allowed::all, kForEver), .sender_faults = "ipc-export"},
-                    all_sizes(like, Route::copy));
+                    all_sizes(like, Path::copied));
 }
 
 /// Small messages that the CPU copies itself, with a stand-in for GDRCopy's library.
@@ -291,7 +293,7 @@ SCENARIO(by_cpu) {
         std::fprintf(stderr, "%s\n", dlerror());
         return 1;
     }
-    Link::Options options = options_of(Link::Allowed::all, kForEver);
+    Options options = options_of(Link::Allowed::all, kForEver);
     options.cpu_copy = true;
     options.tuning.cpu_copy_bytes = 2 * KiB;
     return between_two(
@@ -304,16 +306,16 @@ SCENARIO(by_cpu) {
                 for (const std::size_t offset : {std::size_t{0}, bytes}) {
                     source.write(content_of(2 * bytes, ++number));
                     const auto send = start_send(node, source, bytes, offset);
-                    require_route(send->route(), Route::by_cpu, "a small message");
-                    require(send->advance(Patience::endless), "its buffer is not free at once");
+                    require_path(send->path(), Path::copied, "a small message");
+                    require(send->advance(transport::Patience::endless), "its buffer is not free at once");
                     source.fill(0xDD);
                     node.send_header(*send);
-                    node.link->retire(send);
+                    node.link->sends().retire(send);
                 }
             }
             // Not for longer ones, and not for memory that the CPU does not reach.
             send_message(node, {.bytes = 2 * KiB + 1}, 1);
-            send_message(node, {.bytes = 100, .route = Route::copy, .from = Kind::managed}, 2);
+            send_message(node, {.bytes = 100, .path = Path::copied, .from = Kind::managed}, 2);
             node.wire->hear();
         },
         [](Node& node) {
@@ -324,7 +326,7 @@ SCENARIO(by_cpu) {
                     destination.fill(0xEE);
                     const auto fetched = get(node, node.wire->receive(), destination, bytes);
                     finish(fetched, "a small message");
-                    require_route(fetched->route(), Route::by_cpu, "the fetch of a small message");
+                    require_path(fetched->path(), Path::copied, "the fetch of a small message");
                     const Bytes sent = content_of(2 * bytes, ++number);
                     Bytes expected(bytes + 8, std::byte{0xEE});
                     std::copy_n(sent.begin() + static_cast<std::ptrdiff_t>(offset), bytes, expected.begin());
@@ -332,7 +334,7 @@ SCENARIO(by_cpu) {
                 }
             }
             receive_message(node, {.bytes = 2 * KiB + 1}, 1);
-            receive_message(node, {.bytes = 100, .route = std::nullopt, .from = Kind::managed}, 2);
+            receive_message(node, {.bytes = 100, .path = std::nullopt, .from = Kind::managed}, 2);
             node.wire->tell();
         });
 }
@@ -347,10 +349,10 @@ SCENARIO(wrapped) {
                 const auto send = wrap(node, content.data(), bytes);
                 require(send != nullptr, "nothing was wrapped");
                 std::fill(content.begin(), content.end(), std::byte{0xDD});
-                require(send->advance(Patience::endless), "the buffer is not free at once");
-                require_route(send->route(), Route::by_cpu, "a wrapped message");
+                require(send->advance(transport::Patience::endless), "the buffer is not free at once");
+                require_path(send->path(), Path::copied, "a wrapped message");
                 node.send_header(*send);
-                node.link->retire(send);
+                node.link->sends().retire(send);
             }
             const Bytes too_long(4 * KiB + 1);
             require(wrap(node, too_long.data(), too_long.size()) == nullptr, "it has no room for that");
@@ -395,9 +397,9 @@ SCENARIO(to_itself) {
                             source.fill(0xDD);
                         }
                         finish(get(node, rts, destination, bytes), name);
-                        wait_until_free(*send, name, Patience::endless);
+                        wait_until_free(*send, name, transport::Patience::endless);
                         require(same(destination.read(), content), name + ": wrong bytes");
-                        node.link->retire(send);
+                        node.link->sends().retire(send);
                     }
                 }
             }
@@ -409,7 +411,7 @@ SCENARIO(to_itself) {
         finish(get(node, Bytes(send->rts(), send->rts() + send->rts_length()), destination, 77),
                "a wrapped message to itself");
         require(same(destination.read(), content), "a wrapped message to itself is wrong");
-        node.link->retire(send);
+        node.link->sends().retire(send);
         require(node.notes().empty(), "something was not as it should be: " + node.notes());
         node.link->finish_sends();
     });
@@ -431,10 +433,10 @@ SCENARIO(detached) {
                 const auto send =
                     offer(*node.link, node.peer, source.data, source.info, bytes, protocol::SendFacts::Mode::detached);
                 require(send != nullptr, "nothing was shipped");
-                wait_until_free(*send, "a detached send", Patience::endless);
+                wait_until_free(*send, "a detached send", transport::Patience::endless);
                 source.fill(0xDD);
                 node.send_header(*send);
-                node.link->retire(send);
+                node.link->sends().retire(send);
             }
             Memory own(node, Kind::device, 100);
             require(offer(*node.link, node.link->own(), own.data, own.info, 100, protocol::SendFacts::Mode::detached) ==
@@ -467,7 +469,7 @@ SCENARIO(read_when_settled) {
                 source.write(content_of(bytes, 13));
                 send->wait_until_ready();
                 wait_until_free(*send, "a message that was settled");
-                node.link->retire(send);
+                node.link->sends().retire(send);
             }
         },
         [](Node& node) {

@@ -305,20 +305,20 @@ TEST_F(OffersTest, AProbeThatLooksTwiceSeesWhetherAMessageCameOrWentInBetween) {
     const auto claim = in.claim(header_of(first));
     ASSERT_TRUE(claim);
     in.finish(*claim);
-    const TrueSize gone = in.size_of(length);
+    const transport::TrueSize gone = in.size_of(length);
     EXPECT_NE(gone.version, version) << "it was received";
     out.release(first);
 
     // The next message has an RTS of the same length, and is received as well: both looks see no message.
     const Ticket second = offered(2000);
     ASSERT_EQ(rts_length(second.slot), length);
-    const TrueSize next = in.size_of(length);
+    const transport::TrueSize next = in.size_of(length);
     EXPECT_NE(next.version, gone.version);
     EXPECT_NE(next.version, version);
     const auto claim_of_second = in.claim(header_of(second));
     ASSERT_TRUE(claim_of_second);
     in.finish(*claim_of_second);
-    const TrueSize gone_too = in.size_of(length);
+    const transport::TrueSize gone_too = in.size_of(length);
     EXPECT_FALSE(gone_too.bytes);
     EXPECT_NE(gone_too.version, gone.version);
 }
@@ -640,7 +640,7 @@ TEST_F(OffersTest, AProbeNeverLearnsTheSizeOfAnotherMessage) {
     int wrong = 0;
     std::uint64_t last = 0;
     for (int looks = 0, messages = 0; looks < kLooks || messages < kMessages;) {
-        const TrueSize size = in.size_of(rts_length(0));
+        const transport::TrueSize size = in.size_of(rts_length(0));
         if (size.bytes && in.size_of(rts_length(0)).version == size.version) {
             ++looks;
             messages += std::exchange(last, size.version) != size.version ? 1 : 0;

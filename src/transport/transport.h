@@ -1,6 +1,6 @@
 // What a message is to the functions that send and receive it, whichever way it travels.
 //
-// Transport stands for the processes that one way reaches: Link for those of the node, Network for those of other
+// Transport stands for the processes that one way reaches: ipc::Link for those of the node, Network for those of other
 // nodes. OutgoingMessage and IncomingMessage are the two ends of one message. The caller carries the RTS that connects
 // them.
 #pragma once
@@ -12,12 +12,13 @@
 
 #include "base/error.h"
 #include "gpu/gpu.h"
-#include "ipc/offers.h"
 #include "protocol/send_path.h"
 #include "report/report.h"
 #include "transfer/flat_type.h"
+#include "transport/rts_length.h"
+#include "transport/true_size.h"
 
-namespace awaken::ipc {
+namespace awaken::transport {
 
 /// The program's memory at one end of a message.
 struct Buffer {
@@ -98,8 +99,13 @@ class Transport {
   public:
     virtual ~Transport() = default;
 
+    /// Whether the peer takes RTS messages now. It may be about to.
+    [[nodiscard]] virtual bool takes_rts(int /*peer*/) const noexcept { return true; }
+    /// The same, for the first message from device memory, of so many bytes: waits a moment for a peer that may not
+    /// have found its GPU runtime yet. Only the first call for each peer waits.
+    [[nodiscard]] virtual bool wait_for_rts(int /*peer*/, std::size_t /*bytes*/) noexcept { return true; }
     /// Fills in what it knows of a message to `peer`.
-    virtual void describe(int peer, const gpu::PointerInfo& memory, protocol::SendFacts& facts) const noexcept = 0;
+    virtual void describe(int peer, const gpu::PointerInfo& memory, protocol::SendFacts& facts) noexcept = 0;
     /// Takes the first of these paths that it has and that can be gone now. Null when there is none: the message is to
     /// be sent plain. Throws BeyondAllocation where the receiver would read something else than the buffer.
     [[nodiscard]] virtual std::shared_ptr<OutgoingMessage> start_send(int peer, const Buffer& from,
@@ -126,6 +132,13 @@ class Transport {
                                                                          const Buffer& into) = 0;
     /// True size of the message from `peer` that a probe found with this length, as far as it is known.
     [[nodiscard]] virtual TrueSize size_of(int peer, std::size_t length) const noexcept = 0;
+    /// Takes in what peers have announced. False when there is nothing to do, or another thread does it.
+    virtual bool poll() noexcept { return false; }
+    /// A plain message of so many bytes from the peer went to device memory.
+    virtual void received_plain(int /*peer*/, std::int64_t /*bytes*/) noexcept {}
+    /// Lets receivers read the messages that are ready meanwhile. A call that waits asks before it looks at anything
+    /// else: until the answer is there, receivers can only wait. Costs a load where there is nothing.
+    virtual void ask_readiness() noexcept {}
 
   protected:
     Transport() = default;
@@ -139,4 +152,4 @@ class BeyondAllocation final : public Error {
     using Error::Error;
 };
 
-}  // namespace awaken::ipc
+}  // namespace awaken::transport
