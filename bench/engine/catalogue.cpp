@@ -183,6 +183,8 @@ constexpr std::array kCatalogue{
     TestInfo{"hello", "Hello World Test", Family::startup, Collective::none, false, false, false, false, false, 0, 1,
              "hv", "starts, says how many ranks there are, and ends"},
 
+    of_ours("halo", "Halo Exchange Test", Family::halo, "hvmixcudI",
+            "kernels in the default stream and messages of what they write, both ways around a ring"),
     of_ours("first", "First Communication Test", Family::first, "hvmidI",
             "what processes do first: a message, an exchange, MPI_Allreduce; each time of a launch of its own"),
 };
@@ -262,6 +264,7 @@ Defaults defaults_of(const TestInfo& test) noexcept {
         case Family::collective:
         case Family::nonblocking_collective:
         case Family::persistent_collective:
+        case Family::halo:
             if (!test.sized) {
                 return {0, 0, 1000, 1000, 100, 100, 1};
             }

@@ -28,6 +28,7 @@ enum class Family : std::uint8_t {
     nonblocking_collective,  ///< with overlap
     persistent_collective,
     startup,  ///< init, hello
+    halo,     ///< time of an iteration of kernels and messages around a ring
     first     ///< what processes that have not communicated yet do first
 };
 

@@ -119,6 +119,9 @@ class Comparison {
         if (_result.window_size > 1) {
             text += ", window of " + std::to_string(_result.window_size);
         }
+        if (_result.kernels > 0) {
+            text += ", " + std::to_string(_result.kernels) + (_result.kernels == 1 ? " kernel" : " kernels");
+        }
         if (test.is_one_sided()) {
             text += ", " + _result.window_creation + ", " + _result.synchronisation;
         }

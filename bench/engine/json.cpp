@@ -81,6 +81,7 @@ constexpr std::tuple kWindowEntries{Entry{"window_creation", &RunResult::window_
                                     Entry{"synchronization", &RunResult::synchronisation}};
 constexpr std::tuple kFirstEntries{Entry{"operation", &RunResult::operation},
                                    Entry{"allocation", &RunResult::allocation}};
+constexpr std::tuple kHaloEntries{Entry{"kernels", &RunResult::kernels}};
 constexpr std::tuple kContenderEntries{Entry{"contenders", &RunResult::contenders}};
 // These are written only. Of -T's types there may be several, so that bytes of a derived type would be of one of them.
 template <>
@@ -112,6 +113,7 @@ constexpr std::tuple kEntries<Options>{Entry{"minimum_size", &Options::minimum_s
                                        Entry{"rank_buffers", &Options::rank_buffers},
                                        Entry{"gpu_map", &Options::gpu_map},
                                        Entry{"unaligned", &Options::unaligned},
+                                       Entry{"kernels", &Options::kernels},
                                        Entry{"one_by_one", &Options::one_by_one},
                                        Entry{"multiple_buffers", &Options::multiple_buffers},
                                        Entry{"compute_on_cpu", &Options::compute_on_cpu},
@@ -178,6 +180,9 @@ Json json_of(const RunResult& run) {
     }
     if (run.test->family == Family::first) {
         write(kFirstEntries, run, json);
+    }
+    if (run.test->family == Family::halo) {
+        write(kHaloEntries, run, json);
     }
     write(kContenderEntries, run, json);
     return json;
@@ -332,6 +337,9 @@ class Reader {
         }
         if (run.test->family == Family::first) {
             read(kFirstEntries, run);
+        }
+        if (run.test->family == Family::halo) {
+            read(kHaloEntries, run);
         }
         read(kContenderEntries, run);
     }

@@ -709,6 +709,8 @@ const std::vector<Row>& rows() {
         {kOurs, "allocation", "SIZE,SIZE,..",
          "first: sizes of the buffers that messages are the beginning of, with K, M or G as for -m", set_allocations,
          "the sizes of -m"},
+        {kOurs, "kernels", "N", "halo: kernels that each iteration queues before its messages",
+         set_number<&Options::kernels, 1>, to_string(defaults.kernels)},
         {kOurs, "no-check", "", "leaves out the check of the data", set_flag<&Options::validate, false>},
         {kOurs, "self-test", "", "damages data on purpose, which the check must find", set_flag<&Options::self_test>},
         {kOurs, "assume-gpu-aware", "",
@@ -753,6 +755,13 @@ bool takes(const TestInfo& test, const Row& row) {
     if (name == "one-by-one") {
         return test.family == Family::bandwidth || test.family == Family::bidirectional_bandwidth ||
                test.family == Family::multiple_bandwidth;
+    }
+    if (name == "kernels") {
+        return test.family == Family::halo;
+    }
+    // Its iterations follow each other in the order of the stream, as far as the contender lets them.
+    if (name == "mode" && test.family == Family::halo) {
+        return false;
     }
     const bool first = test.family == Family::first;
     if (name == "operation" || name == "allocation") {
@@ -864,6 +873,17 @@ void refuse_figures_without_room(const Options& options, const TestInfo& test) {
     refuse_others(options.allocations, &FirstFigure::allocation, "no message of -m fits into an allocation");
 }
 
+/// Whether a rank has other buffers than the GPU's own.
+bool any_outside_device(const Options& options, const TestInfo& test) {
+    for (int rank = 0; rank < std::max(2, static_cast<int>(options.rank_buffers.size())); ++rank) {
+        const BufferKind kind = buffers_of_rank(options, test, rank).send.kind;
+        if (kind != BufferKind::device && kind != BufferKind::pool) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void check_combinations(Parser& parser) {
     const TestInfo& test = parser.test;
     Options& options = parser.options();
@@ -896,6 +916,10 @@ void check_combinations(Parser& parser) {
         {!compares && options.launched_ranks > 0, "--ranks is for comparisons", compare},
         {parser.has("--partitions") && test.family != Family::partitioned_latency,
          "--partitions is for partitioned_latency", "leave it out"},
+        // The layer waits for kernels that write device memory; other memory is for the program to wait for.
+        {test.family == Family::halo && any_outside_device(options, test),
+         "the kernels of halo write device memory, and a buffer is in other memory",
+         "write D D (or A A), -d cuda or -d rocm"},
         {!compares && parser.has("--mode"), "--mode is for comparisons", compare},
         {parser.has("--adaptive") && parser.has("-i"), "-i fixes the iterations that --adaptive is to choose",
          "leave out one"},

@@ -176,6 +176,7 @@ struct Options {
     std::optional<std::size_t> step_factor;    ///< --step-factor, default 2
     std::vector<FirstOperation> operations;    ///< --operation; empty: all
     std::vector<std::size_t> allocations;      ///< --allocation, bytes; empty: the sizes of messages
+    int kernels = 1;                           ///< --kernels, of an iteration of halo
     bool progress = true;                      ///< --no-progress
     bool quiet_notes = false;                  ///< --quiet: no notes on stderr
     bool native = false;                       ///< --native: the layer is not loaded; read by `awaken bench`

@@ -159,6 +159,8 @@ class OsuPrinter final : public Printer {
                            "\n# Uni-directional Bandwidth (MB/sec)\n";
                 }
                 return title + formatted("# [ pairs: %d ] [ window size: %d ]\n", facts.pairs, facts.window_size);
+            case Family::halo:
+                return point_to_point(title) + formatted("# [ kernels: %d ]\n", facts.kernels);
             case Family::threaded_latency:
             case Family::process_latency: {
                 const Parallelism sides = parallelism_of(_options, _test);
@@ -339,7 +341,7 @@ std::string title_line(const TestInfo& test, const Options& options, Accelerator
     const std::string suffix = title_suffix(test.family, accelerator);
     const std::string version = " v" + options.omb_version;
     const std::string title = test.title;
-    if (test.family == Family::first) {
+    if (test.family == Family::first || test.family == Family::halo) {
         return "# " + title;  // OMB has no such program
     }
     if (!test.is_one_sided()) {

@@ -14,9 +14,11 @@
 namespace awaken::bench {
 namespace {
 
-/// Bijective mixing of 64 bits (the finaliser of SplitMix64).
+constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15U;
+
+/// Bijective mixing of 64 bits (SplitMix64).
 constexpr std::uint64_t mix(std::uint64_t value) noexcept {
-    value += 0x9e3779b97f4a7c15U;
+    value += kStep;
     value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
     value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
     return value ^ (value >> 31);
@@ -189,6 +191,13 @@ Mismatch compare_elements(std::span<const std::byte> actual, std::span<const std
 void fill_pattern(std::span<std::byte> bytes, ElementType type, std::uint64_t stream, std::uint64_t iteration,
                   std::size_t first_element) {
     dispatch(type, [&](auto zero) { fill_moved<decltype(zero)>(bytes, stream, iteration, first_element); });
+}
+
+void fill_as_kernel(const std::span<std::byte> bytes, const std::uint64_t seed, const std::uint64_t first) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        const std::uint64_t position = first + i;
+        bytes[i] = static_cast<std::byte>(mix(seed + position / 8 * kStep) >> (8 * (position % 8)));
+    }
 }
 
 void fill_summand(std::span<std::byte> bytes, ElementType type, int rank, int ranks, std::uint64_t iteration,

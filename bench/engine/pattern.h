@@ -36,6 +36,9 @@ void for_each_piece(const std::size_t bytes, const Work& work) {
 void fill_pattern(std::span<std::byte> bytes, ElementType type, std::uint64_t stream, std::uint64_t iteration,
                   std::size_t first_element = 0);
 
+/// As the kernel awaken_fill_pattern does: bytes [first, first + bytes.size()) of the pattern `seed`.
+void fill_as_kernel(std::span<std::byte> bytes, std::uint64_t seed, std::uint64_t first);
+
 /// Contribution of `rank` to a sum over `ranks` ranks: small whole numbers, so that sums are exact in `type` (also in
 /// MPI_CHAR) in any order.
 void fill_summand(std::span<std::byte> bytes, ElementType type, int rank, int ranks, std::uint64_t iteration,

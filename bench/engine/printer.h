@@ -16,6 +16,7 @@ struct HeaderFacts {
     ElementType type = ElementType::char_;
     int pairs = 0;
     int window_size = 0;
+    int kernels = 0;    ///< of an iteration; halo
     bool first = true;  ///< false for the second and later types of -T
     int ranks = 0;      ///< of init and hello, whose output names it
     /// Whose GPU holds the buffers; what the title names where -d does not say it. none: as -d says.

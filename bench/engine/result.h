@@ -65,6 +65,7 @@ struct RunResult {
     std::string synchronisation;  ///< "MPI_Win_flush"; one-sided tests
     std::string operation;        ///< "message"; of `first` in the end "first message" and "second message"
     std::size_t allocation = 0;   ///< bytes; `first`
+    int kernels = 0;              ///< of an iteration; `halo`
     std::vector<ContenderResult> contenders;
 };
 

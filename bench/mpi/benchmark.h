@@ -96,11 +96,13 @@ class Benchmark {
     virtual void sum_up(const Samples& samples, Measurement& measurement) = 0;
 };
 
-/// The benchmark for environment.test; families by file: point_to_point.cpp, one_sided.cpp, collective.cpp, first.cpp.
+/// The benchmark for environment.test; families by file: point_to_point.cpp, one_sided.cpp, collective.cpp,
+/// first.cpp, halo.cpp.
 [[nodiscard]] std::unique_ptr<Benchmark> make_point_to_point(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Benchmark> make_one_sided(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Benchmark> make_collective(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Benchmark> make_first(const Environment& environment);
+[[nodiscard]] std::unique_ptr<Benchmark> make_halo(const Environment& environment);
 
 /// The contenders.
 [[nodiscard]] std::unique_ptr<Communication> make_native(const Environment& environment);

@@ -180,6 +180,16 @@ class Communication {
     virtual void wait_one_by_one(Operations& operations, std::size_t first, std::size_t count) {
         wait(operations, first, count);
     }
+
+    // ---- beside kernels of the default stream -----------------------------------------------------------------------
+    /// Whether a message that is started waits by itself for what the default stream was given before. Where it does
+    /// not, a program synchronises first.
+    [[nodiscard]] virtual bool follows_default_stream() const { return false; }
+    /// As wait(), for a program that looks at the data by way of the default stream alone.
+    virtual void wait_in_default_stream(Operations& operations, std::size_t first, std::size_t count) {
+        wait(operations, first, count);
+    }
+
     /// Makes progress; true when the operation is complete (wait may be called all the same).
     virtual bool test(Operations& operations, std::size_t index) = 0;
 };

@@ -234,6 +234,7 @@ class Measurements {
             benchmark = environment.test.is_collective()           ? make_collective(environment)
                         : environment.test.is_one_sided()          ? make_one_sided(environment)
                         : environment.test.family == Family::first ? make_first(environment)
+                        : environment.test.family == Family::halo  ? make_halo(environment)
                                                                    : make_point_to_point(environment);
         };
         together(communicator(), make, Peers::may_wait);
@@ -330,6 +331,7 @@ class Measurements {
         result.ranks = _environment.ranks;
         result.window_size = facts.window_size;
         result.pairs = facts.pairs;
+        result.kernels = facts.kernels;
         if (_environment.test.is_one_sided()) {
             result.window_creation = mpi_name(window_form_of(_options, _environment.test));
             result.synchronisation = mpi_name(synchronisation_of(_options, _environment.test));

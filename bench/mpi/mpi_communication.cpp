@@ -1,6 +1,7 @@
 #include "mpi/mpi_communication.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "base/settings.h"
 #include "mpi/benchmark.h"
 #include "mpi/large_counts.h"
 #include "mpi/mpi_window.h"
@@ -531,6 +533,7 @@ class ThroughAwaken final : public MpiCommunication {
     ThroughAwaken() : MpiCommunication(reached_functions()) {}
 
     [[nodiscard]] std::string description() const override { return short_version() + " through Awaken"; }
+    [[nodiscard]] bool follows_default_stream() const override { return _follows_default_stream; }
 
     void prepare(MPI_Comm communicator, const std::span<const Buffer* const> buffers) override {
         require_layer(communicator, any_device_memory(communicator, buffers));
@@ -552,6 +555,8 @@ class ThroughAwaken final : public MpiCommunication {
             throw Unavailable("Awaken is loaded and switched off", "unset AWAKEN, or set it to on");
         }
     }
+
+    const bool _follows_default_stream = Settings::from_environment(environ).default_stream != DefaultStream::trust;
 };
 
 }  // namespace

@@ -52,6 +52,9 @@ class Staged final : public Communication {
         _images.prepare(buffers);
     }
 
+    /// Its stream is one that waits for the default stream.
+    [[nodiscard]] bool follows_default_stream() const override { return true; }
+
     // ---- messages --------------------------------------------------------------------------------------------------
 
     void run(const MessageCall& call) override {

@@ -80,7 +80,9 @@ class Xccl final : public Communication {
           _device(environment.device),
           _mpi_communicator(environment.communicator),
           _rank(environment.rank),
-          _ranks(environment.ranks) {
+          _ranks(environment.ranks),
+          _own_stream(environment.test.family != Family::halo),
+          _stream{nullptr, environment.device} {
         refuse_threads(environment.test);
         const std::optional<Error> problem = find_library();
         agree_to_run(_mpi_communicator, problem);
@@ -182,6 +184,14 @@ class Xccl final : public Communication {
         static_cast<void>(flush());
         wait_for(last);
     }
+    [[nodiscard]] bool follows_default_stream() const override { return !_own_stream; }
+    void wait_in_default_stream(Operations& operations, const std::size_t first, const std::size_t count) override {
+        if (_own_stream) {
+            wait(operations, first, count);
+        } else {
+            queue_transfers();
+        }
+    }
     bool test(Operations& operations, const std::size_t index) override {
         static_cast<void>(flush());
         return passed(number_of(operations, index));
@@ -245,8 +255,10 @@ class Xccl final : public Communication {
         if (const gpu::Status made = _gpu.make_current(_device); !made.ok()) {
             problem = failure(made);
         }
-        if (const gpu::Status made = _gpu.create_stream(_device, false, _stream); !problem && !made.ok()) {
-            problem = failure(made);
+        if (_own_stream) {
+            if (const gpu::Status made = _gpu.create_stream(_device, false, _stream); !problem && !made.ok()) {
+                problem = failure(made);
+            }
         }
         // A rank that stays away would leave the others waiting for it inside the library.
         agree_to_run(_mpi_communicator, problem);
@@ -426,11 +438,17 @@ class Xccl final : public Communication {
                                       _stream));
     }
 
-    /// Hands all transfers to the library, as one group if there are several. The number of the last work queued.
+    /// Hands all transfers to the library. The number of the last work queued.
     std::uint64_t flush() {
         if (_transfers.empty()) {
             return _issued;
         }
+        queue_transfers();
+        return mark();
+    }
+
+    /// As one group if there are several.
+    void queue_transfers() {
         if (_transfers.size() == 1) {
             issue_transfer(_transfers.front());
         } else {
@@ -441,7 +459,6 @@ class Xccl final : public Communication {
             check(_library->group_end());
         }
         _transfers.clear();
-        return mark();
     }
 
     // ---- collectives ------------------------------------------------------------------------------------------------
@@ -631,7 +648,8 @@ class Xccl final : public Communication {
     const int _ranks;
     const ccl::Library* _library = nullptr;
     ccl::Communicator _communicator;
-    gpu::StreamHandle _stream;
+    const bool _own_stream;     ///< else the default stream, with the program's kernels
+    gpu::StreamHandle _stream;  ///< null is the default stream
 
     std::vector<Transfer> _transfers;  ///< started, but not yet handed to the library
     std::uint64_t _issued = 0;         ///< number of the last work queued

@@ -53,7 +53,10 @@ std::vector<RunResult> example() {
     first.test = find_test("first");
     first.operation = "second exchange";
     first.allocation = std::size_t{1} << 33;
-    return {run, other, one_sided, first};
+    RunResult halo = other;
+    halo.test = find_test("halo");
+    halo.kernels = 5;
+    return {run, other, one_sided, first, halo};
 }
 
 const Manifest kManifest = {{{"mpi", "MPICH 5.0.2"}, {"a key", "a \"value\"\nof two lines"}}};
@@ -115,6 +118,7 @@ TEST(Json, GivesBackWhatItWasGiven) {
         EXPECT_EQ(after[run].synchronisation, before[run].synchronisation);
         EXPECT_EQ(after[run].operation, before[run].operation);
         EXPECT_EQ(after[run].allocation, before[run].allocation);
+        EXPECT_EQ(after[run].kernels, before[run].kernels);
         ASSERT_EQ(after[run].contenders.size(), before[run].contenders.size());
         for (std::size_t i = 0; i < before[run].contenders.size(); ++i) {
             const ContenderResult& a = after[run].contenders[i];
@@ -163,6 +167,8 @@ TEST(Json, HasTheDocumentedShape) {
     EXPECT_FALSE(run.contains("allocation"));
     EXPECT_EQ(json.at("runs").at(3).at("operation"), "second exchange");
     EXPECT_EQ(json.at("runs").at(3).at("allocation"), std::size_t{1} << 33);
+    EXPECT_FALSE(run.contains("kernels"));
+    EXPECT_EQ(json.at("runs").at(4).at("kernels"), 5);
 }
 
 TEST(Json, BytesThatAreNoTextDoNotStopIt) {

@@ -127,6 +127,18 @@ TEST(Options, FirstMessagesAreTheBeginningOfAllocations) {
     EXPECT_TRUE(contains(refusal({"first", "--mode", "queued"}), "first takes no --mode"));
 }
 
+TEST(Options, TheKernelsOfHaloNeedDeviceMemory) {
+    EXPECT_EQ(options({"halo", "D", "A"}).kernels, 1);
+    EXPECT_EQ(options({"halo", "-d", "rocm", "--kernels", "5"}).kernels, 5);
+    EXPECT_TRUE(options({"halo", "--buffers", "D,A,D"}).validate);
+    const std::vector<std::vector<std::string>> refused = {
+        {"halo"}, {"halo", "D", "H"}, {"halo", "--buffers", "D,D,P"}, {"halo", "-d", "managed"}};
+    for (const std::vector<std::string>& words : refused) {
+        EXPECT_TRUE(contains(refusal(words), "the kernels of halo write device memory"));
+    }
+    EXPECT_TRUE(contains(refusal({"latency", "--kernels", "2"}), "latency takes no --kernels"));
+}
+
 TEST(Options, FirstHasAContenderWithoutCompare) {
     EXPECT_EQ(options({"first"}).contenders.front().name, "awaken");
     EXPECT_EQ(options({"first", "--native"}).contenders.front().name, "native");
@@ -180,6 +192,9 @@ TEST(Options, EveryTestTakesItsLettersAndNoOthers) {
     for (const TestInfo& test : catalogue()) {
         for (const auto& [letter, argument] : arguments) {
             std::vector<std::string> words = {test.name, std::string("-") + letter};
+            if (test.family == Family::halo) {
+                words.insert(words.begin() + 1, {"D", "D"});  // not host buffers
+            }
             const bool both_ways = test.family == Family::one_sided_bidirectional_bandwidth;
             if (!argument.empty()) {
                 words.push_back(letter == 's' && both_ways ? "fence" : argument);

@@ -70,10 +70,12 @@ def _series(run: Value, contender: Value, source: str, buffers: str) -> Series:
         point = _point(measurement, bandwidth)
         if point is not None:
             points.append(point)
-    # What tells one-sided runs apart, and those of `first`; they know one mode only.
+    # What tells one-sided runs apart, and those of `first` and `halo`; they know one mode only.
     traits = [text for key in ("window_creation", "synchronization", "operation") if (text := run.get(key).text(""))]
     if allocation_bytes := run.get("allocation").integer(0):
         traits.append(f"{allocation_bytes} bytes allocated")
+    if kernels := run.get("kernels").integer(0):
+        traits.append(f"{kernels} kernel{'s' if kernels > 1 else ''}")
     return Series(
         test=test,
         implementation=contender.get("name").text("MPI") or "MPI",
