@@ -44,11 +44,14 @@ constexpr std::array kCudaFigures{
     Figure{91, {684, 664}, 4, 1},  // registered memory at the host's address
     Figure{95, {688, 668}, 4, 1},  // cooperative launches
     Figure{97, {696, 672}, 8, Model::shared_bytes_per_block},
+    Figure{98, {0, 0}, 4, 1},      // waits for memory can flush writes of others
     Figure{99, {728, 704}, 4, 1},  // host memory can be registered
     Figure{102, {0, 0}, 4, 1},     // virtual memory
     Figure{103, {0, 0}, 4, 1},     // its handles as file descriptors
     Figure{106, {712, 688}, 4, Model::blocks_per_multiprocessor},
     Figure{115, {744, 720}, 4, 1},  // pools
+    Figure{122, {0, 0}, 4, 1},      // 64-bit memory operations
+    Figure{123, {0, 0}, 4, 1},      // their comparison NOR
 };
 
 /// The part of a front end that driver and runtime share.
@@ -59,11 +62,16 @@ struct Cuda {
     static int attribute(const Device& device, int attribute) {
         constexpr int kPciBus = 33;
         constexpr int kPageableMemory = 88;
+        constexpr int kFirstMemoryOperations = 92;  // and their 64-bit forms, and NOR: those of the first version
+        constexpr int kLastMemoryOperations = 94;
         if (attribute == kPciBus) {
             return device.pci_bus;
         }
         if (attribute == kPageableMemory) {
             return core().configuration().faults.pageable_memory ? 1 : 0;
+        }
+        if (attribute >= kFirstMemoryOperations && attribute <= kLastMemoryOperations) {
+            return core().configuration().faults.first_memory_operations ? 1 : 0;
         }
         return attribute_of(kCudaFigures, attribute, attribute > 0 && attribute < 160 ? 0 : -1);
     }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/memory_operations.h"
 #include "cuda.h"
 
 namespace awaken::emulator::calls {
@@ -645,6 +646,134 @@ AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle
 
 AWAKEN_EXPORT_ALSO(cuEventElapsedTime_v2, cuEventElapsedTime);
 
+// ---- memory operations of streams ----
+
+namespace {
+
+/// CUstreamBatchMemOpParams: waits and writes are laid out alike, barriers and flushes have their flags elsewhere.
+struct BatchOperation {
+    int type;
+    unsigned barrier_flags;
+    CUdeviceptr address;
+    std::uint64_t value;
+    unsigned flags;
+    CUdeviceptr alias;
+    std::uint64_t unused;
+};
+static_assert(sizeof(BatchOperation) == 48);
+
+std::optional<MemoryOperation> memory_wait(CUdeviceptr address, unsigned bytes, std::uint64_t value, unsigned flags) {
+    // What others have written before the value is visible in any case.
+    constexpr unsigned kFlush = 1U << 30;
+    const std::optional<Condition> condition = condition_of(flags & ~kFlush);
+    return condition ? std::optional(MemoryOperation{address, bytes, value, condition}) : std::nullopt;
+}
+
+std::optional<MemoryOperation> memory_write(CUdeviceptr address, unsigned bytes, std::uint64_t value, unsigned flags) {
+    constexpr unsigned kNoMemoryBarrier = 1;
+    return flags <= kNoMemoryBarrier ? std::optional(MemoryOperation{address, bytes, value, {}}) : std::nullopt;
+}
+
+CUresult give_to_stream(CUstream handle, const std::optional<MemoryOperation>& operation) {
+    return work_on_stream(handle, [&](const auto& stream) {
+        return operation ? operate_on_memory(*stream, {*operation}) : Error::invalid_value;
+    });
+}
+
+/// Adds what the operation is; false when there is no such operation. A barrier or flush is none: each operation of a
+/// batch is visible before the next.
+bool add_operation(const BatchOperation& given, bool barriers, std::vector<MemoryOperation>& operations) {
+    enum Type : int { kWait32 = 1, kWrite32 = 2, kFlush = 3, kWait64 = 4, kWrite64 = 5, kBarrier = 6 };
+    constexpr unsigned kBarrierOfGpu = 1;
+    std::optional<MemoryOperation> operation;
+    switch (given.type) {
+        case kWait32:
+            operation = memory_wait(given.address, 4, given.value, given.flags);
+            break;
+        case kWait64:
+            operation = memory_wait(given.address, 8, given.value, given.flags);
+            break;
+        case kWrite32:
+            operation = memory_write(given.address, 4, given.value, given.flags);
+            break;
+        case kWrite64:
+            operation = memory_write(given.address, 8, given.value, given.flags);
+            break;
+        case kFlush:
+            return given.barrier_flags == 0;
+        case kBarrier:
+            return barriers && given.barrier_flags <= kBarrierOfGpu;
+        default:
+            break;
+    }
+    if (operation) {
+        operations.push_back(*operation);
+    }
+    return operation.has_value();
+}
+
+CUresult give_batch(CUstream handle, unsigned count, const BatchOperation* given, unsigned flags, bool barriers) {
+    return work_on_stream(handle, [&](const auto& stream) {
+        constexpr unsigned kMost = 255;
+        if (!given || count == 0 || count > kMost || flags != 0) {
+            return Error::invalid_value;
+        }
+        std::vector<MemoryOperation> operations;
+        for (const BatchOperation& operation : std::span(given, count)) {
+            if (!add_operation(operation, barriers, operations)) {
+                return Error::invalid_value;
+            }
+        }
+        return operate_on_memory(*stream, std::move(operations));
+    });
+}
+
+/// The first version of these calls does nothing unless the driver's module was loaded with EnableStreamMemOPs.
+template <typename Body>
+CUresult first_version(Body&& body) {
+    return core().configuration().faults.first_memory_operations ? body() : call([] { return Error::not_supported; });
+}
+
+}  // namespace
+
+AWAKEN_EXPORT CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, std::uint32_t value,
+                                              unsigned flags) {
+    return give_to_stream(stream, memory_wait(address, 4, value, flags));
+}
+AWAKEN_EXPORT CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, std::uint64_t value,
+                                              unsigned flags) {
+    return give_to_stream(stream, memory_wait(address, 8, value, flags));
+}
+AWAKEN_EXPORT CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, std::uint32_t value,
+                                               unsigned flags) {
+    return give_to_stream(stream, memory_write(address, 4, value, flags));
+}
+AWAKEN_EXPORT CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, std::uint64_t value,
+                                               unsigned flags) {
+    return give_to_stream(stream, memory_write(address, 8, value, flags));
+}
+AWAKEN_EXPORT CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, const BatchOperation* operations,
+                                             unsigned flags) {
+    return give_batch(stream, count, operations, flags, true);
+}
+
+AWAKEN_EXPORT CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, std::uint32_t value, unsigned flags) {
+    return first_version([&] { return cuStreamWaitValue32_v2(stream, address, value, flags); });
+}
+AWAKEN_EXPORT CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, std::uint64_t value, unsigned flags) {
+    return first_version([&] { return cuStreamWaitValue64_v2(stream, address, value, flags); });
+}
+AWAKEN_EXPORT CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, std::uint32_t value, unsigned flags) {
+    return first_version([&] { return cuStreamWriteValue32_v2(stream, address, value, flags); });
+}
+AWAKEN_EXPORT CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, std::uint64_t value, unsigned flags) {
+    return first_version([&] { return cuStreamWriteValue64_v2(stream, address, value, flags); });
+}
+AWAKEN_EXPORT CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, const BatchOperation* operations,
+                                          unsigned flags) {
+    return first_version([&] { return give_batch(stream, count, operations, flags, false); });
+}
+
 // ---- kernels ----
 
 AWAKEN_EXPORT CUresult cuFuncSetAttribute(CUfunction function, int, int) {
@@ -674,6 +803,16 @@ AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, 
         Change{"cuMemAdvise", 0, "cuMemAdvise"},
         Change{"cuMemPrefetchAsync", 13000, "cuMemPrefetchAsync_v2"},
         Change{"cuMemPrefetchAsync", 0, "cuMemPrefetchAsync"},
+        Change{"cuStreamBatchMemOp", 11070, "cuStreamBatchMemOp_v2"},
+        Change{"cuStreamBatchMemOp", 0, "cuStreamBatchMemOp"},
+        Change{"cuStreamWaitValue32", 11070, "cuStreamWaitValue32_v2"},
+        Change{"cuStreamWaitValue32", 0, "cuStreamWaitValue32"},
+        Change{"cuStreamWaitValue64", 11070, "cuStreamWaitValue64_v2"},
+        Change{"cuStreamWaitValue64", 0, "cuStreamWaitValue64"},
+        Change{"cuStreamWriteValue32", 11070, "cuStreamWriteValue32_v2"},
+        Change{"cuStreamWriteValue32", 0, "cuStreamWriteValue32"},
+        Change{"cuStreamWriteValue64", 11070, "cuStreamWriteValue64_v2"},
+        Change{"cuStreamWriteValue64", 0, "cuStreamWriteValue64"},
         Change{"cuGetProcAddress", 12000, "cuGetProcAddress_v2"},
         Change{"cuGetProcAddress", 0, "cuGetProcAddress"},
     };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/memory_operations.h"
 #include "figures.h"
 #include "runtime_state.h"
 
@@ -80,6 +81,7 @@ constexpr std::array kFigures{
     Figure{88, {0, 744}, 4, 1},            // pools
     Figure{kNoAttribute, {0, 728}, 4, 1},  // host memory can be registered
     Figure{10002, {0, 0}, 4, Model::shared_bytes_per_multiprocessor},
+    Figure{10013, {0, 0}, 4, 1},  // streams can wait for values in memory
     Figure{10015, {0, 0}, 4, Model::multiprocessors},
 };
 
@@ -359,4 +361,40 @@ AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, Address address) 
 }
 AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(Address address) {
     return in_context([&](Context&) { return close_import("hipIpcCloseMemHandle", address, generation() >= 6); });
+}
+
+// ---- memory operations of streams ----
+
+namespace {
+
+hipError_t wait_for_value(hipStream_t handle, Address address, unsigned bytes, std::uint64_t value, unsigned flags,
+                          std::uint64_t mask) {
+    return work_on_stream(handle, [&](const auto& stream) {
+        const std::optional<Condition> condition = condition_of(flags);
+        return condition ? operate_on_memory(*stream, {{address, bytes, value, condition, mask}})
+                         : Error::invalid_value;
+    });
+}
+
+hipError_t write_value(hipStream_t handle, Address address, unsigned bytes, std::uint64_t value) {
+    return work_on_stream(
+        handle, [&](const auto& stream) { return operate_on_memory(*stream, {{address, bytes, value, {}}}); });
+}
+
+}  // namespace
+
+AWAKEN_EXPORT hipError_t hipStreamWaitValue32(hipStream_t stream, Address address, std::uint32_t value, unsigned flags,
+                                              std::uint32_t mask) {
+    return wait_for_value(stream, address, 4, value, flags, mask);
+}
+AWAKEN_EXPORT hipError_t hipStreamWaitValue64(hipStream_t stream, Address address, std::uint64_t value, unsigned flags,
+                                              std::uint64_t mask) {
+    return wait_for_value(stream, address, 8, value, flags, mask);
+}
+/// HIP's headers reserve the flags of writes and say that they are ignored.
+AWAKEN_EXPORT hipError_t hipStreamWriteValue32(hipStream_t stream, Address address, std::uint32_t value, unsigned) {
+    return write_value(stream, address, 4, value);
+}
+AWAKEN_EXPORT hipError_t hipStreamWriteValue64(hipStream_t stream, Address address, std::uint64_t value, unsigned) {
+    return write_value(stream, address, 8, value);
 }

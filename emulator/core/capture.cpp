@@ -135,10 +135,11 @@ bool join_capture(const Stream& stream, const std::uint64_t identity) {
     return false;
 }
 
-bool record_in_capture(const Stream& stream, const Work& work) {
+bool record_in_capture(const Stream& stream, const Work& work, const bool memory_wait) {
     bool recorded = false;
     in_capture_of(stream, [&](Capture& capture) {
         capture.graph->works.push_back(work);
+        capture.graph->memory_waits |= memory_wait;
         recorded = true;
     });
     return recorded;

@@ -23,6 +23,7 @@ enum class CaptureMode : int {
 
 struct Graph {
     std::vector<Work> works;
+    bool memory_waits = false;  ///< there is work among them that waits for a value in memory
 };
 
 Error begin_capture(const Stream& stream, CaptureMode mode);
@@ -37,7 +38,7 @@ Error end_capture(const Stream& stream, std::shared_ptr<Graph>& graph);
 /// Makes the stream belong to the capture; false when that is over.
 [[nodiscard]] bool join_capture(const Stream& stream, std::uint64_t capture);
 /// Adds work to the capture that a stream belongs to; false when it belongs to none.
-[[nodiscard]] bool record_in_capture(const Stream& stream, const Work& work);
+[[nodiscard]] bool record_in_capture(const Stream& stream, const Work& work, bool memory_wait = false);
 /// Spoils the capture that a stream belongs to: `reason`, or success when it belongs to none.
 [[nodiscard]] Error spoil_capture(const Stream& stream, Error reason);
 /// Puts the calling thread's mode before the call in the place of the new one.

@@ -102,7 +102,7 @@ void read_selection(Configuration& configuration) {
 }
 
 /// Faults that take no value.
-constexpr std::array<std::pair<std::string_view, bool Faults::*>, 13> kFlags{{
+constexpr std::array<std::pair<std::string_view, bool Faults::*>, 14> kFlags{{
     {"ipc-export", &Faults::ipc_export},
     {"ipc-open", &Faults::ipc_open},
     {"descriptor-import", &Faults::descriptor_import},
@@ -116,13 +116,15 @@ constexpr std::array<std::pair<std::string_view, bool Faults::*>, 13> kFlags{{
     {"ccl-share-gpu", &Faults::ccl_shared_device},
     {"host-access", &Faults::host_access},
     {"pageable-memory", &Faults::pageable_memory},
+    {"memory-operations-v1", &Faults::first_memory_operations},
 }};
 
 void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
         "a comma-separated list of ipc-export, ipc-open, descriptor-import, isolated, hidden-device, no-peer, oom, "
         "oom-after=BYTES, pinned-oom, register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, "
-        "ccl-init=RANK, ccl-silent=RANK, ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
+        "ccl-init=RANK, ccl-silent=RANK, ccl-connect=RANK, ccl-share-gpu, pageable-memory, memory-operations-v1 and "
+        "host-access";
     const std::string_view text = variable("AWAKEN_TEST_FAULTS");
     if (text.empty()) {
         return;
@@ -232,6 +234,37 @@ void read_links(Configuration& configuration) {
     }
 }
 
+/// What becomes of operations in streams: how many there may be, how late they are, what holds them up.
+void read_streams(Configuration& configuration) {
+    if (const std::string_view text = variable("AWAKEN_EMULATE_CONNECTIONS"); !text.empty()) {
+        constexpr int kMost = 32;  // as CUDA_DEVICE_MAX_CONNECTIONS
+        configuration.connections = parse_number<int>(text).value_or(0);
+        if (configuration.connections < 1 || configuration.connections > kMost) {
+            configuration.problem = complain("AWAKEN_EMULATE_CONNECTIONS", text, "a whole number from 1 to 32");
+        }
+    }
+    if (const std::string_view text = variable("AWAKEN_TEST_QUEUE"); !text.empty()) {
+        constexpr std::uint64_t kMost = std::uint64_t{1} << 20;
+        configuration.queue_length = parse_number<std::uint64_t>(text).value_or(0);
+        if (configuration.queue_length < 1 || configuration.queue_length > kMost) {
+            configuration.problem = complain("AWAKEN_TEST_QUEUE", text, "a number of operations from 1 to 1048576");
+        }
+    }
+    if (const std::string_view text = variable("AWAKEN_TEST_DELAYS"); !text.empty()) {
+        const std::size_t colon = text.find(':');
+        const auto seed = parse_number<std::uint32_t>(text.substr(0, colon));
+        const auto longest =
+            parse_microseconds(colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1));
+        if (seed && longest) {
+            configuration.random_delays = {*seed, *longest};
+        } else {
+            configuration.problem =
+                complain("AWAKEN_TEST_DELAYS", text,
+                         "SEED:MICROSECONDS, a whole number and the longest delay, from 0 to 60000000, such as 1:500");
+        }
+    }
+}
+
 }  // namespace
 
 std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
@@ -310,6 +343,7 @@ Configuration read_configuration() {
     } else if (!text.empty() && text != "wait") {
         configuration.problem = complain("AWAKEN_TEST_BUSY", text, "wait or error");
     }
+    read_streams(configuration);
     read_faults(configuration);
     read_links(configuration);
     return configuration;

@@ -30,8 +30,10 @@ struct Faults {
     bool ccl_shared_device = false;  ///< ccl-share-gpu: ranks of a CCL communicator may use the same device
     bool host_access = false;        ///< host-access: the host may touch device memory
     bool pageable_memory = false;    ///< pageable-memory: kernels may use memory from malloc
-    int failing_ccl_rank = -1;       ///< ccl-init=R: rank R of each CCL communicator fails to initialise
-    int silent_ccl_rank = -1;        ///< ccl-silent=R: the same, and the others wait for it for ever
+    /// memory-operations-v1: CUDA's first version of memory operations may be used
+    bool first_memory_operations = false;
+    int failing_ccl_rank = -1;  ///< ccl-init=R: rank R of each CCL communicator fails to initialise
+    int silent_ccl_rank = -1;   ///< ccl-silent=R: the same, and the others wait for it for ever
     /// ccl-connect=R: rank R fails in its first operation of each CCL communicator, and the others block in theirs
     int unconnected_ccl_rank = -1;
     std::optional<std::size_t> memory_limit;  ///< oom (0) or oom-after=BYTES: device memory in use may not grow beyond
@@ -73,6 +75,12 @@ struct IpcOpenTime {
     }
 };
 
+/// Operations of streams are late by up to `longest`, by AWAKEN_TEST_DELAYS.
+struct DelayRange {
+    std::uint32_t seed = 0;
+    std::chrono::microseconds longest{0};
+};
+
 struct Configuration {
     Vendor vendor = Vendor::none;
     int hip_generation = 0;  ///< 5, 6 or 7: the major version of ROCm to be; 0: as the file name of the library says
@@ -81,7 +89,12 @@ struct Configuration {
     std::size_t memory_bytes = std::size_t{4} << 30;
     std::chrono::microseconds delay{200};
     IpcOpenTime ipc_open_time;
+    DelayRange random_delays;
     BusyCalls busy_calls = BusyCalls::wait;
+    /// Connections of the streams to their device. With a single one, a stream that waits for a value in memory holds
+    /// up all others of its context.
+    int connections = 8;
+    std::uint64_t queue_length = 1024;  ///< how many operations a stream has room for, the one under way included
     Faults faults;
     EmulatedLinks links;
     std::string problem;  ///< what is wrong in the environment, and what to write instead; empty when all is well

@@ -17,8 +17,8 @@ Context::Context(int device_, bool primary_) : device(device_), primary(primary_
 }
 
 std::shared_ptr<Stream> Context::create_stream(Stream::Role role, bool blocking, unsigned flags_, int priority) {
-    auto stream = std::make_shared<Stream>(*this, role, blocking, flags_, priority);
     const std::lock_guard lock(order);
+    auto stream = std::make_shared<Stream>(*this, streams_made++, role, blocking, flags_, priority);
     std::erase_if(streams, [](const std::weak_ptr<Stream>& weak) { return weak.expired(); });
     streams.push_back(stream);
     return stream;

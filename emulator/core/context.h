@@ -38,6 +38,14 @@ struct Context {
     std::mutex order;
     std::vector<std::weak_ptr<Stream>> streams;  ///< all of this context; guarded by `order`
     std::shared_ptr<Stream> legacy;              ///< never null
+    std::uint32_t streams_made = 0;              ///< guarded by `order`
+    /// The last wait for a value in memory, where all streams have one connection to the device; guarded by `order`.
+    Ticket memory_wait;
+
+    /// The context is being destroyed: who waits for a value in memory, waits no longer.
+    std::atomic<bool> ending{false};
+    /// Somebody did so. Work that is left is not done.
+    std::atomic<bool> gave_up{false};
 
     std::mutex peers_lock;
     std::set<int> peers;  ///< devices to which access is enabled

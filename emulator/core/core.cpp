@@ -137,7 +137,10 @@ void Core::destroy_context(Context& context) {
 }
 
 void Core::destroy_locked(Context& context) {
+    context.ending = true;
     context.synchronize();
+    context.ending = false;
+    context.gave_up = false;
     context.alive = false;
     context.sticky = Error::success;
     streams.remove_if([&](const Stream& stream) { return &stream.context() == &context; });

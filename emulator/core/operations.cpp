@@ -459,11 +459,18 @@ Error launch_graph(const void* const executable, const std::shared_ptr<Stream>& 
     if (!graph) {
         return Error::invalid_value;
     }
-    stream->submit([graph] {
+    Work all = [graph, &context = stream->context()] {
         for (const Work& work : graph->works) {
-            work();
+            if (!context.gave_up) {
+                work();
+            }
         }
-    });
+    };
+    if (graph->memory_waits) {
+        stream->submit_memory_wait(std::move(all));
+    } else {
+        stream->submit(std::move(all));
+    }
     return Error::success;
 }
 

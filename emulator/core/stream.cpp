@@ -25,8 +25,18 @@ void Timeline::complete(std::uint64_t number) {
     _changed.notify_all();
 }
 
-Stream::Stream(Context& context, Role role, bool blocking, unsigned flags, int priority)
-    : _context(context), _role(role), _blocking(blocking), _flags(flags), _priority(priority) {}
+RandomDelays::RandomDelays(const DelayRange& range, const int device, const std::uint32_t stream)
+    : _distribution(0, range.longest.count()) {
+    std::seed_seq seed{range.seed, static_cast<std::uint32_t>(device), stream};
+    _random.seed(seed);
+}
+
+std::chrono::microseconds RandomDelays::next() {
+    return std::chrono::microseconds(_distribution(_random));
+}
+
+Stream::Stream(Context& context, std::uint32_t number, Role role, bool blocking, unsigned flags, int priority)
+    : _context(context), _number(number), _role(role), _blocking(blocking), _flags(flags), _priority(priority) {}
 
 Ticket Stream::last() {
     const std::lock_guard lock(_mutex);
@@ -60,9 +70,45 @@ Ticket Stream::submit(Work work, Start start, std::vector<Ticket> also) {
     if (start == Start::late) {
         operation.not_before = std::chrono::steady_clock::now() + core().configuration().delay;
     }
+    return queue(std::move(operation), false);
+}
+
+Ticket Stream::submit_memory_wait(Work work) {
+    if (record_in_capture(*this, work, true)) {
+        return {};
+    }
+    return queue({std::move(work), {}, {}, 0}, true);
+}
+
+void Stream::await_room(std::unique_lock<std::mutex>& order) {
+    const std::uint64_t length = core().configuration().queue_length;
+    while (true) {
+        std::uint64_t first_to_go = 0;
+        {
+            const std::lock_guard lock(_mutex);
+            first_to_go = _submitted >= length ? _submitted + 1 - length : 0;
+        }
+        if (_timeline->reached(first_to_go)) {
+            return;
+        }
+        order.unlock();
+        _timeline->wait(first_to_go);
+        order.lock();
+    }
+}
+
+void Stream::collect_connection(std::vector<Ticket>& after) {
+    if (!_context.memory_wait.done()) {
+        after.push_back(_context.memory_wait);
+    }
+}
+
+Ticket Stream::queue(Operation operation, const bool memory_wait) {
     Ticket ticket;
-    const std::lock_guard order(_context.order);
+    std::unique_lock order(_context.order);
+    await_room(order);
     collect_order(operation.after);
+    collect_connection(operation.after);
     {
         const std::lock_guard lock(_mutex);
         operation.number = ++_submitted;
@@ -74,6 +120,9 @@ Ticket Stream::submit(Work work, Start start, std::vector<Ticket> also) {
             std::thread([self = shared_from_this()] { self->work_off(); }).detach();
             _worker = true;
         }
+    }
+    if (memory_wait && core().configuration().connections == 1) {
+        _context.memory_wait = ticket;
     }
     _wake.notify_one();
     return ticket;
@@ -88,6 +137,7 @@ void Stream::run(const Work& work) {
     {
         const std::lock_guard order(_context.order);
         collect_order(after);
+        collect_connection(after);
         const std::lock_guard lock(_mutex);
         if (_queue.empty() && !_busy && after.empty()) {
             number = ++_submitted;
@@ -98,6 +148,7 @@ void Stream::run(const Work& work) {
         submit(work).wait();
         return;
     }
+    delay_at_random();
     work();
     {
         const std::lock_guard lock(_mutex);
@@ -124,12 +175,27 @@ void Stream::work_off() {
         if (operation.not_before != std::chrono::steady_clock::time_point()) {
             std::this_thread::sleep_until(operation.not_before);
         }
-        operation.work();
+        delay_at_random();
+        // What comes after a value that never came is not done.
+        if (!_context.gave_up) {
+            operation.work();
+        }
         operation.work = nullptr;  // what it holds is released before anyone is told that it is over
         lock.lock();
         _busy = false;
         _timeline->complete(operation.number);
     }
+}
+
+void Stream::delay_at_random() {
+    const DelayRange& range = core().configuration().random_delays;
+    if (range.longest.count() == 0) {
+        return;
+    }
+    if (!_random_delays) {
+        _random_delays.emplace(range, core().device(_context.device).number, _number);
+    }
+    std::this_thread::sleep_for(_random_delays->next());
 }
 
 std::vector<Ticket> Stream::unfinished() {

@@ -4,6 +4,9 @@
 // must come before an operation is captured when it is submitted, as tickets of other streams; so operations can only
 // wait for ones submitted earlier, and no cycle can arise. The legacy default stream of a context is an ordinary stream
 // whose operations wait for everything before them in the context's blocking streams, and the other way round.
+//
+// A stream has room for so many operations (Configuration::queue_length). A call that would queue one more returns when
+// there is room.
 #pragma once
 
 #include <atomic>
@@ -14,8 +17,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <random>
 #include <vector>
 
+#include "core/configuration.h"
 #include "core/error.h"
 
 namespace awaken::emulator {
@@ -55,11 +61,25 @@ using Work = std::function<void()>;
 /// Whether the worker starts an operation at once or is late on purpose (Configuration::delay).
 enum class Start : std::uint8_t { prompt, late };
 
+/// By how much each operation of a stream is late, see Configuration::random_delays. The same for the same seed, device
+/// and stream in each run of a program.
+class RandomDelays {
+  public:
+    /// `stream` is the number of the stream among those of its context.
+    RandomDelays(const DelayRange& range, int device, std::uint32_t stream);
+    [[nodiscard]] std::chrono::microseconds next();
+
+  private:
+    std::minstd_rand _random;
+    std::uniform_int_distribution<std::chrono::microseconds::rep> _distribution;
+};
+
 class Stream : public std::enable_shared_from_this<Stream> {
   public:
     enum class Role : std::uint8_t { created, legacy_default, per_thread_default };
 
-    Stream(Context& context, Role role, bool blocking, unsigned flags, int priority);
+    /// `number` is its own among the streams of its context.
+    Stream(Context& context, std::uint32_t number, Role role, bool blocking, unsigned flags, int priority);
     ~Stream() = default;
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
@@ -71,8 +91,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
     [[nodiscard]] unsigned flags() const noexcept { return _flags; }
     [[nodiscard]] int priority() const noexcept { return _priority; }
 
-    /// Queues `work` after `also` and returns at once. While the stream is captured, records it and queues nothing.
+    /// Queues `work` after `also` and returns at once, if there is room. While the stream is captured, records it and
+    /// queues nothing.
     Ticket submit(Work work, Start start = Start::prompt, std::vector<Ticket> also = {});
+    /// The same for work that waits for a value in memory, and so may hold up other streams, see
+    /// Configuration::connections.
+    Ticket submit_memory_wait(Work work);
     /// Runs `work` in its place in the stream and returns when it is over; on the calling thread if nothing is ahead of
     /// it.
     void run(const Work& work);
@@ -96,11 +120,19 @@ class Stream : public std::enable_shared_from_this<Stream> {
         std::uint64_t number = 0;
     };
 
+    Ticket queue(Operation operation, bool memory_wait);
+    /// Returns, with the context's order lock held, when the queue has room. Meanwhile other threads can have the lock.
+    void await_room(std::unique_lock<std::mutex>& order);
     void work_off();
+    /// With `_busy` set by the calling thread.
+    void delay_at_random();
     /// With the context's order lock held.
     void collect_order(std::vector<Ticket>& after);
+    /// With the context's order lock held: what the operation comes after that has the same connection.
+    void collect_connection(std::vector<Ticket>& after);
 
     Context& _context;
+    const std::uint32_t _number;
     const Role _role;
     const bool _blocking;
     const unsigned _flags;
@@ -111,6 +143,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::deque<Operation> _queue;
     std::uint64_t _submitted = 0;
     bool _busy = false;  ///< an operation is running, on the worker or on a caller's thread
+    std::optional<RandomDelays> _random_delays;
     bool _worker = false;
     bool _closed = false;
 };

@@ -262,6 +262,8 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_EMULATE_MEMORY", "bytes, with K, M, G or T", "4G", "emulated driver: memory of each device"},
         {"AWAKEN_EMULATE_LINKS", "pcie | nvlink:N | nvswitch:N | xgmi:N | matrix:ROW/ROW/...", "nvswitch:18 or xgmi:4",
          "emulated driver: how its GPUs are connected, as management libraries tell it"},
+        {"AWAKEN_EMULATE_CONNECTIONS", "number, 1 to 32", "8",
+         "emulated driver: with 1, a stream that waits for a value in memory holds up all streams of its context"},
     };
     return *table;
 }
@@ -280,6 +282,10 @@ const std::vector<SettingDescription>& Settings::test_switches() {
          "emulated driver: failures to inject, such as ipc-open or no-peer"},
         {"AWAKEN_TEST_DELAY_US", "microseconds", "200",
          "emulated driver: how late operations are that the real runtimes return early from"},
+        {"AWAKEN_TEST_DELAYS", "seed:microseconds", "",
+         "emulated driver: operations of streams are late at random, by up to so many microseconds"},
+        {"AWAKEN_TEST_QUEUE", "number", "1024",
+         "emulated driver: how many operations a stream has room for before calls wait"},
         {"AWAKEN_TEST_IPC_OPEN_US", "microseconds[+microseconds per GiB]", "0",
          "emulated driver: how long it takes to map memory of another process"},
         {"AWAKEN_TEST_BUSY", "wait | error", "wait",

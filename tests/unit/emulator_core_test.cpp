@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include "core/configuration.h"
 #include "core/kernel.h"
 #include "core/memory.h"
+#include "core/stream.h"
 #include "emulator_support.h"
 
 namespace awaken::kernels {
@@ -89,6 +91,7 @@ AWAKEN_KERNEL(awaken_test_compare_exchange, device_pointer<u64> word, u64 one) {
 namespace {
 
 using namespace awaken::emulator;
+using awaken::emulator_test::Library;
 using awaken::kernels::device_pointer;
 using awaken::kernels::u32;
 using awaken::kernels::u64;
@@ -176,6 +179,75 @@ TEST(EmulatorKernels, ManyThreadsExchangeAWord) {
     u64 word = 0;
     run("awaken_test_compare_exchange", {{kBlocks, 1, 1}, {128, 1, 1}, 0}, device(&word), u64{1});
     EXPECT_EQ(word, kBlocks * 128U);
+}
+
+TEST(EmulatorKernels, AndMemoryOperationsOfStreamsWaitForEachOther) {
+    const Library library("libcuda.so.1");
+    int (*initialise)(unsigned) = nullptr;
+    int (*retain)(void**, int) = nullptr;
+    int (*release)(int) = nullptr;
+    int (*set_current)(void*) = nullptr;
+    int (*allocate_host)(u64*, std::size_t, unsigned) = nullptr;
+    int (*create)(void**, unsigned) = nullptr;
+    int (*synchronize)(void*) = nullptr;
+    int (*load_module)(void**, const void*) = nullptr;
+    int (*get_function)(void**, void*, const char*) = nullptr;
+    int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**) =
+        nullptr;
+    int (*wait)(void*, u64, u32, unsigned) = nullptr;
+    int (*write)(void*, u64, u32, unsigned) = nullptr;
+    library.bind(initialise, "cuInit");
+    library.bind(retain, "cuDevicePrimaryCtxRetain");
+    library.bind(release, "cuDevicePrimaryCtxRelease");
+    library.bind(set_current, "cuCtxSetCurrent");
+    library.bind(allocate_host, "cuMemHostAlloc");
+    library.bind(create, "cuStreamCreate");
+    library.bind(synchronize, "cuStreamSynchronize");
+    library.bind(load_module, "cuModuleLoadData");
+    library.bind(get_function, "cuModuleGetFunction");
+    library.bind(launch, "cuLaunchKernel");
+    library.bind(wait, "cuStreamWaitValue32_v2");
+    library.bind(write, "cuStreamWriteValue32_v2");
+    void *context = nullptr, *kernels = nullptr, *operations = nullptr, *module = nullptr, *ping = nullptr;
+    ASSERT_EQ(initialise(0), 0);
+    ASSERT_EQ(retain(&context, 0), 0);
+    ASSERT_EQ(set_current(context), 0);
+    ASSERT_EQ(create(&kernels, 1), 0);
+    ASSERT_EQ(create(&operations, 1), 0);
+    ASSERT_EQ(load_module(&module, "//\n.entry awaken_test_ping\n"), 0);
+    ASSERT_EQ(get_function(&ping, module, "awaken_test_ping"), 0);
+    // Host memory: the kernels of this program do not know where the driver has device memory.
+    u64 of_kernel = 0;
+    ASSERT_EQ(allocate_host(&of_kernel, 128, 0), 0);
+    u64 of_stream = of_kernel + 64;
+    u32 rounds = 100;
+    void* arguments[] = {&of_kernel, &of_stream, &rounds};
+    ASSERT_EQ(launch(ping, 1, 1, 1, 1, 1, 1, 0, kernels, arguments, nullptr), 0);
+    for (u32 round = 1; round <= rounds; ++round) {
+        ASSERT_EQ(wait(operations, of_kernel, round, 0), 0);
+        ASSERT_EQ(write(operations, of_stream, round, 0), 0);
+    }
+    EXPECT_EQ(synchronize(operations), 0);
+    EXPECT_EQ(synchronize(kernels), 0);
+    EXPECT_EQ(release(0), 0);
+}
+
+TEST(EmulatorStreams, AreLateByTheSeedTheDeviceAndTheStream) {
+    using std::chrono_literals::operator""us;
+    const auto drawn = [](std::uint32_t seed, int device, std::uint32_t stream) {
+        RandomDelays delays({seed, 1000us}, device, stream);
+        std::vector<std::chrono::microseconds> times(50);
+        std::generate(times.begin(), times.end(), [&] { return delays.next(); });
+        return times;
+    };
+    const auto times = drawn(1, 2, 3);
+    EXPECT_EQ(drawn(1, 2, 3), times);
+    EXPECT_NE(drawn(2, 2, 3), times);
+    EXPECT_NE(drawn(1, 1, 3), times);
+    EXPECT_NE(drawn(1, 2, 4), times);
+    EXPECT_GE(*std::min_element(times.begin(), times.end()), 0us);
+    EXPECT_LE(*std::max_element(times.begin(), times.end()), 1000us);
+    EXPECT_GT(*std::max_element(times.begin(), times.end()), 500us);
 }
 
 TEST(EmulatorKernels, AreFoundInSourceTexts) {
@@ -274,9 +346,13 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     set("AWAKEN_TEST_DELAY_US", "0");
     set("AWAKEN_TEST_IPC_OPEN_US", "200+5900");
     set("AWAKEN_TEST_BUSY", "error");
+    set("AWAKEN_TEST_DELAYS", "7:250");
+    set("AWAKEN_TEST_QUEUE", "16");
+    set("AWAKEN_EMULATE_CONNECTIONS", "1");
     set("AWAKEN_TEST_FAULTS",
         "oom-after=64K, "
-        "ipc-open,copy-error=7,ccl-init=1,ccl-silent=2,ccl-connect=3,ccl-share-gpu,pageable-memory,host-access");
+        "ipc-open,copy-error=7,ccl-init=1,ccl-silent=2,ccl-connect=3,ccl-share-gpu,pageable-memory,host-access,"
+        "memory-operations-v1");
     Configuration configuration = read_configuration();
     EXPECT_EQ(configuration.problem, "");
     EXPECT_EQ(configuration.vendor, Vendor::hip);
@@ -289,6 +365,10 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_EQ(configuration.ipc_open_time.of(std::size_t{1} << 30), 6100us);
     EXPECT_EQ(configuration.ipc_open_time.of(std::size_t{1} << 29), 3150us);
     EXPECT_EQ(configuration.busy_calls, BusyCalls::error);
+    EXPECT_EQ(configuration.random_delays.seed, 7U);
+    EXPECT_EQ(configuration.random_delays.longest, 250us);
+    EXPECT_EQ(configuration.queue_length, 16U);
+    EXPECT_EQ(configuration.connections, 1);
     EXPECT_EQ(configuration.faults.memory_limit, std::size_t{64} << 10);
     EXPECT_TRUE(configuration.faults.ipc_open);
     EXPECT_FALSE(configuration.faults.ipc_export);
@@ -299,15 +379,28 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_TRUE(configuration.faults.ccl_shared_device);
     EXPECT_TRUE(configuration.faults.pageable_memory);
     EXPECT_TRUE(configuration.faults.host_access);
+    EXPECT_TRUE(configuration.faults.first_memory_operations);
 
-    const std::vector<std::pair<const char*, const char*>> wrong{
-        {"AWAKEN_TEST_FAULTS", "copy-error=0"}, {"AWAKEN_TEST_FAULTS", "ccl-init=-1"},
-        {"AWAKEN_TEST_FAULTS", "oom=3"},        {"AWAKEN_EMULATE_MEMORY", "1M"},
-        {"AWAKEN_TEST_DELAY_US", "soon"},       {"AWAKEN_TEST_BUSY", "fail"},
-        {"AWAKEN_TEST_IPC_OPEN_US", "200+"},    {"AWAKEN_TEST_IPC_OPEN_US", "1+2+3"},
-        {"AWAKEN_TEST_IPC_OPEN_US", "+5900"},   {"AWAKEN_TEST_IPC_OPEN_US", "0+60000001"},
-        {"AWAKEN_EMULATE_LINKS", "nvlink:2"},   {"AWAKEN_EMULATE_LINKS", "matrix:0,1/1,0"},
-        {"AWAKEN_EMULATE", "rocm:2"},           {"AWAKEN_EMULATE", "cuda:0"}};
+    const std::vector<std::pair<const char*, const char*>> wrong{{"AWAKEN_TEST_FAULTS", "copy-error=0"},
+                                                                 {"AWAKEN_TEST_FAULTS", "ccl-init=-1"},
+                                                                 {"AWAKEN_TEST_FAULTS", "oom=3"},
+                                                                 {"AWAKEN_EMULATE_MEMORY", "1M"},
+                                                                 {"AWAKEN_TEST_DELAY_US", "soon"},
+                                                                 {"AWAKEN_TEST_BUSY", "fail"},
+                                                                 {"AWAKEN_TEST_IPC_OPEN_US", "200+"},
+                                                                 {"AWAKEN_TEST_IPC_OPEN_US", "1+2+3"},
+                                                                 {"AWAKEN_TEST_IPC_OPEN_US", "+5900"},
+                                                                 {"AWAKEN_TEST_IPC_OPEN_US", "0+60000001"},
+                                                                 {"AWAKEN_EMULATE_LINKS", "nvlink:2"},
+                                                                 {"AWAKEN_EMULATE_LINKS", "matrix:0,1/1,0"},
+                                                                 {"AWAKEN_TEST_DELAYS", "7"},
+                                                                 {"AWAKEN_TEST_DELAYS", "7:"},
+                                                                 {"AWAKEN_TEST_DELAYS", ":9"},
+                                                                 {"AWAKEN_TEST_QUEUE", "0"},
+                                                                 {"AWAKEN_EMULATE_CONNECTIONS", "0"},
+                                                                 {"AWAKEN_EMULATE_CONNECTIONS", "33"},
+                                                                 {"AWAKEN_EMULATE", "rocm:2"},
+                                                                 {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {
         const char* const given = getenv(name);
         const std::string before = given != nullptr ? given : "";

@@ -1,4 +1,5 @@
 // The emulated CUDA driver, run-time library and run-time compiler, used through dlopen as programs use them.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "emulator_support.h"
@@ -68,6 +70,18 @@ struct Copy2D {
     std::size_t destination_pitch;
     std::size_t width, height;
 };
+
+/// CUstreamBatchMemOpParams, for waits and writes. A barrier has its flags in the second word.
+struct BatchOperation {
+    int type;
+    unsigned barrier_flags;
+    Pointer address;
+    std::uint64_t value;
+    unsigned flags;
+    Pointer alias;
+    std::uint64_t padding;
+};
+static_assert(sizeof(BatchOperation) == 48);
 
 struct Driver {
     Library library{"libcuda.so.1"};
@@ -133,6 +147,11 @@ struct Driver {
     int (*module_function)(void**, void*, const char*);
     int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
     int (*proc_address)(const char*, void**, int, std::uint64_t, int*);
+    int (*wait_32)(void*, Pointer, std::uint32_t, unsigned);
+    int (*wait_64)(void*, Pointer, std::uint64_t, unsigned);
+    int (*write_32)(void*, Pointer, std::uint32_t, unsigned);
+    int (*write_64)(void*, Pointer, std::uint64_t, unsigned);
+    int (*batch)(void*, unsigned, BatchOperation*, unsigned);
 
     Driver() {
         library.bind(init, "cuInit");
@@ -195,6 +214,11 @@ struct Driver {
         library.bind(module_function, "cuModuleGetFunction");
         library.bind(launch, "cuLaunchKernel");
         library.bind(proc_address, "cuGetProcAddress_v2");
+        library.bind(wait_32, "cuStreamWaitValue32_v2");
+        library.bind(wait_64, "cuStreamWaitValue64_v2");
+        library.bind(write_32, "cuStreamWriteValue32_v2");
+        library.bind(write_64, "cuStreamWriteValue64_v2");
+        library.bind(batch, "cuStreamBatchMemOp_v2");
     }
 
     /// Initialises and makes device 0's primary context current for the calling thread.
@@ -1467,6 +1491,11 @@ TEST_F(EmulatedCuda, FindsCallsByName) {
     ASSERT_EQ(driver().proc_address("cuGraphInstantiate", &found, 12000, 0, &status), kSuccess);
     ASSERT_EQ(driver().proc_address("cuGraphInstantiateWithFlags", &with_flags, 12000, 0, &status), kSuccess);
     EXPECT_EQ(found, with_flags);
+    // Memory operations have had their second version since CUDA 11.7.
+    ASSERT_EQ(driver().proc_address("cuStreamWaitValue32", &found, 12000, 0, &status), kSuccess);
+    EXPECT_EQ(found, reinterpret_cast<void*>(driver().wait_32));
+    ASSERT_EQ(driver().proc_address("cuStreamWaitValue32", &found, 11060, 0, &status), kSuccess);
+    EXPECT_NE(found, reinterpret_cast<void*>(driver().wait_32));
     EXPECT_EQ(driver().proc_address("cuNoSuchCall", &found, 12000, 0, &status), 500);
     EXPECT_EQ(status, 1);
     EXPECT_EQ(found, nullptr);
@@ -2061,4 +2090,675 @@ TEST_F(EmulatedCuda, RecordsStreamsIntoGraphs) {
 TEST_F(EmulatedCuda, TheRuntimeLibrariesShareTheDriversMachine) {
     use_runtime<1032, 24>("libcudart.so.12", "cudaGetDeviceProperties_v2");
     use_runtime<1008, 88>("libcudart.so.13", "cudaGetDeviceProperties");
+}
+
+// ---- memory operations of streams
+// ----------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr unsigned kNotLess = 0, kEqual = 1, kCommonOne = 2, kCommonZero = 3, kFlush = 1U << 30;
+constexpr unsigned kNoMemoryBarrier = 1;
+
+/// Page-locked memory that the test and streams look at together.
+class Words {
+  public:
+    Words() {
+        void* memory = nullptr;
+        EXPECT_EQ(driver().allocate_host(&memory, kBytes, 0), kSuccess);
+        _memory = static_cast<std::uint64_t*>(memory);
+    }
+    ~Words() { EXPECT_EQ(driver().free_host(_memory), kSuccess); }
+    Words(const Words&) = delete;
+    Words& operator=(const Words&) = delete;
+
+    [[nodiscard]] Pointer at(std::size_t number) const { return reinterpret_cast<Pointer>(_memory + number); }
+    [[nodiscard]] std::atomic_ref<std::uint64_t> operator[](std::size_t number) const {
+        return std::atomic_ref(_memory[number]);
+    }
+    /// For a stream that writes 32 bits, which is no access to all 64 of them.
+    [[nodiscard]] std::atomic_ref<std::uint32_t> half(std::size_t number) const {
+        return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(_memory + number));
+    }
+
+  private:
+    static constexpr std::size_t kBytes = 4096;
+    std::uint64_t* _memory = nullptr;
+};
+
+class OwnStream {
+  public:
+    explicit OwnStream(unsigned flags = 1) { EXPECT_EQ(driver().stream_create(&_handle, flags), kSuccess); }
+    ~OwnStream() {
+        if (_handle) {
+            EXPECT_EQ(driver().stream_destroy(_handle), kSuccess);
+        }
+    }
+    OwnStream(const OwnStream&) = delete;
+    OwnStream& operator=(const OwnStream&) = delete;
+    [[nodiscard]] void* handle() const { return _handle; }
+    void destroy() { EXPECT_EQ(driver().stream_destroy(std::exchange(_handle, nullptr)), kSuccess); }
+
+  private:
+    void* _handle = nullptr;
+};
+
+void count_up(void* counter) {
+    ++*static_cast<std::atomic<int>*>(counter);
+}
+
+/// Work of another stream, again and again: whoever would get on meanwhile has had the chance to.
+int let_others_run(void* stream) {
+    std::atomic<int> done{0};
+    for (int round = 0; round < 200; ++round) {
+        if (const int result = driver().host_function(stream, &count_up, &done); result != kSuccess) {
+            return result;
+        }
+        if (const int result = driver().stream_synchronize(stream); result != kSuccess) {
+            return result;
+        }
+    }
+    return kSuccess;
+}
+
+int attribute_of_device(int attribute) {
+    int (*get)(int*, int, int) = nullptr;
+    driver().library.bind(get, "cuDeviceGetAttribute");
+    int value = -1;
+    return get(&value, attribute, 0) == kSuccess ? value : -1;
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, StreamsWaitForValues) {
+    struct Case {
+        unsigned bits, flags;
+        std::uint64_t before, value, after;
+    };
+    constexpr std::uint64_t kHigh = std::uint64_t{1} << 32;
+    constexpr std::uint64_t kOnes = ~std::uint64_t{0};
+    constexpr Case kCases[] = {
+        {32, kNotLess, 4, 5, 5},
+        {32, kNotLess, 0xfffffff0, 5, 6},           // a counter wraps around
+        {32, kNotLess, 0xfffffff0, 0xfffffff1, 3},  // after it, it is greater
+        {32, kNotLess | kFlush, 4, 5, 9},
+        {32, kEqual, 6, 5, 5},
+        {32, kCommonOne, 0x10, 0x0f, 0x18},
+        {32, kCommonZero, 0xffff0000, 0x0000ffff, 0xfffe0000},
+        {64, kNotLess, 4, kHigh + 1, kHigh + 2},
+        {64, kNotLess, kOnes - 1, kOnes, 3},
+        {64, kEqual, 5, kHigh + 5, kHigh + 5},
+        {64, kCommonOne, 0xffffffff, kHigh, kHigh},
+        {64, kCommonZero, kOnes - kHigh, kHigh, kOnes - kHigh - 1},
+    };
+    const Words words;
+    const OwnStream stream, other;
+    for (const Case& one : kCases) {
+        SCOPED_TRACE(&one - kCases);
+        words[0] = one.before;
+        std::atomic<int> passed{0};
+        ASSERT_EQ(one.bits == 32
+                      ? driver().wait_32(stream.handle(), words.at(0), static_cast<std::uint32_t>(one.value), one.flags)
+                      : driver().wait_64(stream.handle(), words.at(0), one.value, one.flags),
+                  kSuccess);
+        ASSERT_EQ(driver().host_function(stream.handle(), &count_up, &passed), kSuccess);
+        ASSERT_EQ(let_others_run(other.handle()), kSuccess);
+        EXPECT_EQ(driver().stream_query(stream.handle()), kNotReady);
+        EXPECT_EQ(passed, 0);
+        words[0] = one.after;
+        ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+        EXPECT_EQ(passed, 1);
+    }
+}
+
+TEST_F(EmulatedCuda, StreamsWriteValuesAfterTheirEarlierWork) {
+    const Words words;
+    const OwnStream stream;
+    words[1] = ~std::uint64_t{0};
+    words[2] = ~std::uint64_t{0};
+    ASSERT_EQ(driver().write_32(stream.handle(), words.at(1), 5, 0), kSuccess);
+    ASSERT_EQ(driver().write_32(stream.handle(), words.at(1) + 4, 6, kNoMemoryBarrier), kSuccess);
+    ASSERT_EQ(driver().write_64(stream.handle(), words.at(0), 0x123456789, 0), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+    EXPECT_EQ(words[0], 0x123456789U);
+    EXPECT_EQ(words[1], (std::uint64_t{6} << 32) + 5);
+    EXPECT_EQ(words[2], ~std::uint64_t{0});
+
+    // To whoever sees the value, all is done that was given to the stream before.
+    void* memory = nullptr;
+    ASSERT_EQ(driver().allocate_host(&memory, kMiB, 0), kSuccess);
+    const auto* const bytes = static_cast<const unsigned char*>(memory);
+    for (std::uint32_t round = 1; round <= 20; ++round) {
+        Gate gate;
+        words[3] = 0;
+        ASSERT_EQ(driver().host_function(stream.handle(), &Gate::wait, &gate), kSuccess);
+        ASSERT_EQ(driver().fill_async(reinterpret_cast<Pointer>(memory), static_cast<unsigned char>(round), kMiB,
+                                      stream.handle()),
+                  kSuccess);
+        ASSERT_EQ(driver().write_32(stream.handle(), words.at(3), round, 0), kSuccess);
+        EXPECT_EQ(words.half(3), 0U);
+        gate.open = true;
+        while (words.half(3).load() != round) {
+            std::this_thread::yield();
+        }
+        EXPECT_EQ(bytes[0], round);
+        EXPECT_EQ(bytes[kMiB - 1], round);
+    }
+    ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+    ASSERT_EQ(driver().free_host(memory), kSuccess);
+}
+
+TEST_F(EmulatedCuda, AWaitHoldsUpItsOwnStream) {
+    const Words words;
+    const OwnStream blocking(0), independent;
+    const Pointer flag = allocate(64);  // in device memory
+    ASSERT_EQ(driver().fill_async(flag, 0, 64, independent.handle()), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(independent.handle()), kSuccess);
+
+    ASSERT_EQ(driver().wait_32(blocking.handle(), flag + 4, 1, kNotLess), kSuccess);
+    ASSERT_EQ(driver().write_32(nullptr, words.at(0), 1, 0), kSuccess);  // after the blocking stream
+    ASSERT_EQ(let_others_run(independent.handle()), kSuccess);
+    EXPECT_EQ(words.half(0), 0U);
+    EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
+    // Another stream gives it what it waits for.
+    ASSERT_EQ(driver().write_32(independent.handle(), flag + 4, 1, 0), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(nullptr), kSuccess);
+    EXPECT_EQ(words.half(0), 1U);
+
+    // And the other way round.
+    ASSERT_EQ(driver().wait_32(nullptr, flag + 4, 2, kEqual), kSuccess);
+    ASSERT_EQ(driver().write_32(blocking.handle(), words.at(0), 2, 0), kSuccess);
+    ASSERT_EQ(let_others_run(independent.handle()), kSuccess);
+    EXPECT_EQ(words.half(0), 1U);
+    ASSERT_EQ(driver().write_32(independent.handle(), flag + 4, 2, 0), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(blocking.handle()), kSuccess);
+    EXPECT_EQ(words.half(0), 2U);
+    ASSERT_EQ(driver().free(flag), kSuccess);
+}
+
+TEST_F(EmulatedCuda, MemoryOperationsNeedMemoryThatTheGpuReaches) {
+    const OwnStream stream;
+    const auto write = [&](Pointer address) { return driver().write_32(stream.handle(), address, 7, 0); };
+    const auto wait = [&](Pointer address) { return driver().wait_64(stream.handle(), address, 7, kEqual); };
+    const auto expect_refused = [&](Pointer address) {
+        EXPECT_EQ(write(address), kInvalidValue);
+        EXPECT_EQ(wait(address), kInvalidValue);
+    };
+    const Pointer device = allocate(4096);
+    Pointer managed = 0;
+    ASSERT_EQ(driver().allocate_managed(&managed, 4096, 1), kSuccess);
+    std::vector<std::uint64_t> pageable(16);
+    expect_refused(0);
+    expect_refused(managed);
+    expect_refused(reinterpret_cast<Pointer>(pageable.data()));
+    EXPECT_EQ(write(device + 2), kInvalidValue) << "not aligned";
+    EXPECT_EQ(wait(device + 4), kInvalidValue) << "not aligned";
+    EXPECT_EQ(write(device + 4092), kSuccess);
+    EXPECT_EQ(wait(device + 4096), kInvalidValue) << "beyond its end";
+    EXPECT_EQ(driver().wait_32(stream.handle(), device, 0, 4), kInvalidValue);
+    EXPECT_EQ(driver().write_32(stream.handle(), device, 0, 2), kInvalidValue);
+    EXPECT_EQ(driver().wait_32(&managed, device, 0, kNotLess), kInvalidHandle) << "no stream";
+
+    const auto registered = reinterpret_cast<Pointer>(pageable.data());
+    ASSERT_EQ(driver().register_host(pageable.data(), 128, 2), kSuccess);
+    Pointer by_device = 0;
+    int (*device_pointer)(Pointer*, void*, unsigned) = nullptr;
+    driver().library.bind(device_pointer, "cuMemHostGetDevicePointer_v2");
+    ASSERT_EQ(device_pointer(&by_device, pageable.data(), 0), kSuccess);
+    EXPECT_EQ(write(registered), kSuccess);
+    EXPECT_EQ(driver().write_64(stream.handle(), by_device + 8, 7, 0), kSuccess);
+    EXPECT_EQ(wait(by_device + 8), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+    EXPECT_EQ(pageable[0], 7U);
+    EXPECT_EQ(pageable[1], 7U);
+    ASSERT_EQ(driver().unregister_host(pageable.data()), kSuccess);
+    ASSERT_EQ(driver().free(managed), kSuccess);
+    ASSERT_EQ(driver().free(device), kSuccess);
+    expect_refused(device);
+
+    EXPECT_EQ(attribute_of_device(98), 1);  // flushes
+    EXPECT_EQ(attribute_of_device(122), 1);
+    EXPECT_EQ(attribute_of_device(123), 1);
+}
+
+TEST_F(EmulatedCuda, MemoryOperationsGoInBatches) {
+    enum Type : int { kWait32 = 1, kWrite32 = 2, kFlushWrites = 3, kWait64 = 4, kWrite64 = 5, kBarrier = 6 };
+    const Words words;
+    const OwnStream stream, other;
+    const auto operation = [&](int type, std::size_t word, std::uint64_t value, unsigned flags) {
+        return BatchOperation{type, 0, words.at(word), value, flags, 0, 0};
+    };
+    for (std::size_t word = 0; word < 4; ++word) {
+        words[word] = 0;
+    }
+    // The upper half of a 32-bit value is the program's.
+    constexpr std::uint64_t kRubbish = std::uint64_t{0xabcd} << 32;
+    std::vector<BatchOperation> batch{
+        operation(kWrite32, 0, kRubbish + 1, 0),           {kBarrier, 1, 0, 0, 0, 0, 0},
+        operation(kWait32, 1, kRubbish + 1, kEqual),       {kFlushWrites, 0, 0, 0, 0, 0, 0},
+        operation(kWrite64, 2, std::uint64_t{3} << 32, 0), operation(kWait64, 3, std::uint64_t{1} << 32, kNotLess),
+        operation(kWrite32, 0, 2, kNoMemoryBarrier),
+    };
+    const auto give = [&] {
+        return driver().batch(stream.handle(), static_cast<unsigned>(batch.size()), batch.data(), 0);
+    };
+    ASSERT_EQ(give(), kSuccess);
+    while (words.half(0).load() != 1) {
+        std::this_thread::yield();
+    }
+    ASSERT_EQ(let_others_run(other.handle()), kSuccess);
+    EXPECT_EQ(words[2], 0U);
+    words.half(1) = 1;
+    while (words[2].load() == 0) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(words[2], std::uint64_t{3} << 32);
+    EXPECT_EQ(words.half(0), 1U);
+    words[3] = std::uint64_t{1} << 32;
+    ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+    EXPECT_EQ(words[0], 2U);
+
+    // One wrong operation, and none is done.
+    const std::vector<BatchOperation> wrong{
+        {0, 0, words.at(0), 0, 0, 0, 0},
+        {7, 0, words.at(0), 0, 0, 0, 0},
+        {kBarrier, 2, 0, 0, 0, 0, 0},
+        {kFlushWrites, 1, 0, 0, 0, 0, 0},
+        operation(kWait32, 0, 0, 4),
+        operation(kWrite64, 0, 0, 2),
+        {kWrite32, 0, words.at(0) + 1, 0, 0, 0, 0},
+    };
+    for (const BatchOperation& one : wrong) {
+        batch = {operation(kWrite32, 0, 77, 0), one};
+        EXPECT_EQ(give(), kInvalidValue) << one.type;
+    }
+    EXPECT_EQ(driver().batch(stream.handle(), 0, batch.data(), 0), kInvalidValue);
+    EXPECT_EQ(driver().batch(stream.handle(), 1, nullptr, 0), kInvalidValue);
+    EXPECT_EQ(driver().batch(stream.handle(), 1, batch.data(), 1), kInvalidValue);
+    batch.assign(256, operation(kWrite32, 0, 77, 0));
+    EXPECT_EQ(give(), kInvalidValue) << "must be less than 256";
+    ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+    EXPECT_EQ(words[0], 2U);
+    batch.pop_back();
+    EXPECT_EQ(give(), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+    EXPECT_EQ(words[0], 77U);
+}
+
+// ---- the first version of these calls
+
+namespace {
+
+/// Calls each of them on the word.
+std::vector<int> call_first_version(void* stream, Pointer word) {
+    int (*wait_32)(void*, Pointer, std::uint32_t, unsigned) = nullptr;
+    int (*wait_64)(void*, Pointer, std::uint64_t, unsigned) = nullptr;
+    int (*write_32)(void*, Pointer, std::uint32_t, unsigned) = nullptr;
+    int (*write_64)(void*, Pointer, std::uint64_t, unsigned) = nullptr;
+    int (*batch)(void*, unsigned, BatchOperation*, unsigned) = nullptr;
+    driver().library.bind(wait_32, "cuStreamWaitValue32");
+    driver().library.bind(wait_64, "cuStreamWaitValue64");
+    driver().library.bind(write_32, "cuStreamWriteValue32");
+    driver().library.bind(write_64, "cuStreamWriteValue64");
+    driver().library.bind(batch, "cuStreamBatchMemOp");
+    BatchOperation operation{2, 0, word, 3, 0, 0, 0};
+    return {write_32(stream, word, 1, 0), wait_32(stream, word, 1, kEqual), write_64(stream, word, 2, 0),
+            wait_64(stream, word, 2, kEqual), batch(stream, 1, &operation, 0)};
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, RefusesTheFirstVersionOfMemoryOperations) {
+    const Words words;
+    const OwnStream stream;
+    EXPECT_EQ(call_first_version(stream.handle(), words.at(0)), std::vector<int>(5, kNotSupported));
+    EXPECT_EQ(attribute_of_device(92), 0);
+}
+
+SCENARIO(use_first_version) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    const Words words;
+    const OwnStream stream;
+    for (const int result : call_first_version(stream.handle(), words.at(0))) {
+        REQUIRE_EQUAL(result, kSuccess);
+    }
+    int (*batch)(void*, unsigned, BatchOperation*, unsigned) = nullptr;
+    driver().library.bind(batch, "cuStreamBatchMemOp");
+    BatchOperation barrier{6, 0, 0, 0, 0, 0, 0};
+    REQUIRE_EQUAL(batch(stream.handle(), 1, &barrier, 0), kInvalidValue);
+    REQUIRE_EQUAL(driver().stream_synchronize(stream.handle()), kSuccess);
+    REQUIRE_EQUAL(words[0].load(), 3U);
+    REQUIRE_EQUAL(attribute_of_device(92), 1);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, TakesTheFirstVersionOfMemoryOperationsWhenAsked) {
+    const Outcome outcome = run_scenario("use_first_version", {{"AWAKEN_TEST_FAULTS", "memory-operations-v1"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+}
+
+// ---- memory operations of two processes
+
+namespace {
+constexpr std::uint32_t kTurns = 40;
+constexpr std::size_t kMessage = 4096;
+}  // namespace
+
+/// Waits for each turn of the other process, takes its message and answers; all of it queued in advance.
+SCENARIO(answer_in_stream) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    Pointer shared = 0;
+    REQUIRE_EQUAL(driver().ipc_open(&shared, handle, 1), kSuccess);
+    void* received = nullptr;
+    REQUIRE_EQUAL(driver().allocate_host(&received, kTurns * kMessage, 0), kSuccess);
+    const OwnStream stream;
+    for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+        REQUIRE_EQUAL(driver().wait_32(stream.handle(), shared, turn, kNotLess), kSuccess);
+        REQUIRE_EQUAL(driver().copy_async(reinterpret_cast<Pointer>(received) + (turn - 1) * kMessage,
+                                          shared + kMessage, kMessage, stream.handle()),
+                      kSuccess);
+        REQUIRE_EQUAL(driver().write_32(stream.handle(), shared + 64, turn, 0), kSuccess);
+    }
+    REQUIRE_EQUAL(driver().stream_synchronize(stream.handle()), kSuccess);
+    for (std::size_t position = 0; position < kTurns * kMessage; ++position) {
+        REQUIRE_EQUAL(static_cast<std::size_t>(static_cast<const unsigned char*>(received)[position]),
+                      position / kMessage + 1);
+    }
+    REQUIRE_EQUAL(driver().ipc_close(shared), kSuccess);
+    return 0;
+}
+
+TEST_F(EmulatedCuda, StreamsOfTwoProcessesExchangeMessages) {
+    for (const bool late : {false, true}) {
+        const Pointer shared = allocate(2 * kMessage);
+        const OwnStream stream;
+        ASSERT_EQ(driver().fill_async(shared, 0, 2 * kMessage, stream.handle()), kSuccess);
+        ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+        Handle handle{};
+        ASSERT_EQ(driver().ipc_get(&handle, shared), kSuccess);
+        for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+            ASSERT_EQ(
+                driver().fill_async(shared + kMessage, static_cast<unsigned char>(turn), kMessage, stream.handle()),
+                kSuccess);
+            ASSERT_EQ(driver().write_32(stream.handle(), shared, turn, 0), kSuccess);
+            ASSERT_EQ(driver().wait_32(stream.handle(), shared + 64, turn, kNotLess), kSuccess);
+        }
+        EXPECT_EQ(driver().stream_query(stream.handle()), kNotReady);
+        // The other process's operations are late by up to 2 ms each.
+        const Outcome outcome =
+            run_scenario("answer_in_stream", late ? Environment{{"AWAKEN_TEST_DELAYS", "3:2000"}} : Environment{},
+                         {to_text(handle.bytes, sizeof handle.bytes)});
+        EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+        EXPECT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+        ASSERT_EQ(driver().free(shared), kSuccess);
+    }
+}
+
+/// Writes into a file's memory, without any GPU.
+SCENARIO(write_into_file) {
+    const int file = open(arguments.at(0).c_str(), O_RDWR | O_CLOEXEC);
+    void* const memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    REQUIRE_EQUAL(memory == MAP_FAILED, false);
+    std::atomic_ref(*static_cast<std::uint32_t*>(memory)).store(8, std::memory_order_release);
+    return 0;
+}
+
+TEST_F(EmulatedCuda, AnotherProcessEndsAWaitThroughSharedMemory) {
+    const int file = memfd_create("shared", MFD_CLOEXEC);
+    ASSERT_EQ(ftruncate(file, 4096), 0);
+    void* const memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    ASSERT_EQ(driver().register_host(memory, 4096, 2), kSuccess);
+    const OwnStream stream, other;
+    ASSERT_EQ(driver().wait_32(stream.handle(), reinterpret_cast<Pointer>(memory), 8, kEqual), kSuccess);
+    ASSERT_EQ(let_others_run(other.handle()), kSuccess);
+    EXPECT_EQ(driver().stream_query(stream.handle()), kNotReady);
+    const Outcome outcome =
+        run_scenario("write_into_file", {}, {"/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file)});
+    ASSERT_TRUE(outcome.succeeded()) << outcome.output;
+    EXPECT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+    ASSERT_EQ(driver().unregister_host(memory), kSuccess);
+    munmap(memory, 4096);
+    close(file);
+}
+
+// ---- memory operations in graphs
+
+TEST_F(EmulatedCuda, GraphsReplayMemoryOperations) {
+    int (*instantiate)(void**, void*, unsigned long long) = nullptr;
+    int (*launch)(void*, void*) = nullptr;
+    int (*destroy_executable)(void*) = nullptr;
+    int (*destroy)(void*) = nullptr;
+    driver().library.bind(instantiate, "cuGraphInstantiateWithFlags");
+    driver().library.bind(launch, "cuGraphLaunch");
+    driver().library.bind(destroy_executable, "cuGraphExecDestroy");
+    driver().library.bind(destroy, "cuGraphDestroy");
+    constexpr int kGlobal = 0;
+    const Words words;
+    const OwnStream stream, other;
+    for (std::size_t word = 0; word < 3; ++word) {
+        words[word] = 0;
+    }
+    void *graph = nullptr, *executable = nullptr;
+    BatchOperation last{2, 0, words.at(2), 1, 0, 0, 0};
+    ASSERT_EQ(driver().begin_capture(stream.handle(), kGlobal), kSuccess);
+    ASSERT_EQ(driver().write_32(stream.handle(), words.at(0), 1, 0), kSuccess);
+    ASSERT_EQ(driver().wait_32(stream.handle(), words.at(1), 1, kEqual), kSuccess);
+    EXPECT_EQ(driver().write_32(stream.handle(), words.at(2) + 1, 1, 0), kInvalidValue);
+    ASSERT_EQ(driver().batch(stream.handle(), 1, &last, 0), kSuccess);
+    ASSERT_EQ(driver().end_capture(stream.handle(), &graph), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+    EXPECT_EQ(words[0], 0U) << "nothing is done before the launch";
+    ASSERT_EQ(instantiate(&executable, graph, 0), kSuccess);
+    for (int replay = 0; replay < 3; ++replay) {
+        ASSERT_EQ(launch(executable, stream.handle()), kSuccess);
+        while (words.half(0).load() != 1) {
+            std::this_thread::yield();
+        }
+        ASSERT_EQ(let_others_run(other.handle()), kSuccess);
+        EXPECT_EQ(driver().stream_query(stream.handle()), kNotReady);
+        EXPECT_EQ(words.half(2), 0U);
+        words.half(1) = 1;
+        ASSERT_EQ(driver().stream_synchronize(stream.handle()), kSuccess);
+        EXPECT_EQ(words.half(2), 1U);
+        for (std::size_t word = 0; word < 3; ++word) {
+            words[word] = 0;
+        }
+    }
+    ASSERT_EQ(destroy_executable(executable), kSuccess);
+    ASSERT_EQ(destroy(graph), kSuccess);
+}
+
+// ---- the end of streams, contexts and processes
+
+TEST_F(EmulatedCuda, AStreamMayBeDestroyedWhileItWaits) {
+    const Words words;
+    OwnStream stream;
+    words[0] = 0;
+    words[1] = 0;
+    ASSERT_EQ(driver().wait_32(stream.handle(), words.at(0), 1, kEqual), kSuccess);
+    ASSERT_EQ(driver().write_32(stream.handle(), words.at(1), 1, 0), kSuccess);
+    stream.destroy();
+    EXPECT_EQ(words.half(1), 0U);
+    words.half(0) = 1;
+    ASSERT_EQ(driver().synchronize(), kSuccess);
+    EXPECT_EQ(words.half(1), 1U);
+}
+
+TEST_F(EmulatedCuda, AContextMayBeDestroyedWhileItsStreamsWait) {
+    int (*create)(void**, unsigned, int) = nullptr;
+    int (*destroy)(void*) = nullptr;
+    driver().library.bind(create, "cuCtxCreate_v2");
+    driver().library.bind(destroy, "cuCtxDestroy_v2");
+    const Words words;  // of the context that stays
+    words[0] = 0;
+    words[1] = 0;
+    words[2] = 0;
+    void *context = nullptr, *stream = nullptr, *other = nullptr, *event = nullptr;
+    ASSERT_EQ(create(&context, 0, 0), kSuccess);
+    ASSERT_EQ(driver().stream_create(&stream, 1), kSuccess);
+    ASSERT_EQ(driver().stream_create(&other, 1), kSuccess);
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    ASSERT_EQ(driver().wait_32(stream, words.at(0), 1, kEqual), kSuccess);
+    ASSERT_EQ(driver().write_32(stream, words.at(1), 1, 0), kSuccess);
+    ASSERT_EQ(driver().event_record(event, stream), kSuccess);
+    ASSERT_EQ(driver().stream_wait(other, event, 0), kSuccess);
+    ASSERT_EQ(driver().write_32(other, words.at(2), 1, 0), kSuccess);
+    ASSERT_EQ(destroy(context), kSuccess);
+    EXPECT_EQ(words.half(1), 0U) << "what comes after the wait is not done";
+    EXPECT_EQ(words.half(2), 0U) << "nor is it in other streams";
+}
+
+SCENARIO(end_while_waiting) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    const Pointer address = [] {
+        Pointer made = 0;
+        EXPECT_EQ(driver().allocate(&made, 64), kSuccess);
+        return made;
+    }();
+    void* stream = nullptr;
+    REQUIRE_EQUAL(driver().stream_create(&stream, 1), kSuccess);
+    REQUIRE_EQUAL(driver().wait_32(stream, address, 1, kEqual), kSuccess);
+    REQUIRE_EQUAL(driver().stream_query(stream), kNotReady);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, EndsWhileAStreamWaits) {
+    const Outcome outcome = run_scenario("end_while_waiting", {});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+}
+
+// ---- connections, full queues, and delays
+
+/// What a waiting stream holds up, with so many connections.
+SCENARIO(wait_with_connections) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    const bool single = std::stoi(arguments.at(0)) == 1;
+    void *elsewhere = nullptr, *other_device = nullptr;
+    REQUIRE_EQUAL(driver().retain(&other_device, 1), kSuccess);
+    REQUIRE_EQUAL(driver().push(other_device), kSuccess);
+    REQUIRE_EQUAL(driver().stream_create(&elsewhere, 1), kSuccess);
+    REQUIRE_EQUAL(driver().pop(nullptr), kSuccess);
+    const Words words;
+    const OwnStream waiting, before, after;
+    for (const bool by_graph : {false, true}) {
+        words[0] = 0;
+        std::atomic<int> early{0}, late{0};
+        Gate gate;
+        REQUIRE_EQUAL(driver().host_function(before.handle(), &Gate::wait, &gate), kSuccess);
+        REQUIRE_EQUAL(driver().host_function(before.handle(), &count_up, &early), kSuccess);
+        if (by_graph) {
+            int (*instantiate)(void**, void*, unsigned long long) = nullptr;
+            int (*launch)(void*, void*) = nullptr;
+            driver().library.bind(instantiate, "cuGraphInstantiateWithFlags");
+            driver().library.bind(launch, "cuGraphLaunch");
+            void *graph = nullptr, *executable = nullptr;
+            REQUIRE_EQUAL(driver().begin_capture(waiting.handle(), 2), kSuccess);
+            REQUIRE_EQUAL(driver().wait_32(waiting.handle(), words.at(0), 1, kEqual), kSuccess);
+            REQUIRE_EQUAL(driver().end_capture(waiting.handle(), &graph), kSuccess);
+            REQUIRE_EQUAL(instantiate(&executable, graph, 0), kSuccess);
+            REQUIRE_EQUAL(launch(executable, waiting.handle()), kSuccess);
+        } else {
+            REQUIRE_EQUAL(driver().wait_32(waiting.handle(), words.at(0), 1, kEqual), kSuccess);
+        }
+        REQUIRE_EQUAL(driver().host_function(after.handle(), &count_up, &late), kSuccess);
+        // What was given before the wait is not held up, nor is another device.
+        gate.open = true;
+        REQUIRE_EQUAL(driver().stream_synchronize(before.handle()), kSuccess);
+        REQUIRE_EQUAL(early.load(), 1);
+        REQUIRE_EQUAL(let_others_run(elsewhere), kSuccess);
+        if (single) {
+            REQUIRE_EQUAL(driver().stream_query(after.handle()), kNotReady);
+            REQUIRE_EQUAL(late.load(), 0);
+        } else {
+            REQUIRE_EQUAL(driver().stream_synchronize(after.handle()), kSuccess);
+        }
+        words.half(0) = 1;
+        REQUIRE_EQUAL(driver().stream_synchronize(after.handle()), kSuccess);
+        REQUIRE_EQUAL(late.load(), 1);
+        REQUIRE_EQUAL(driver().synchronize(), kSuccess);
+    }
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, AWaitHoldsUpAllStreamsOfASingleConnection) {
+    for (const char* const connections : {"1", "2", "8"}) {
+        const Outcome outcome =
+            run_scenario("wait_with_connections", {{"AWAKEN_EMULATE_CONNECTIONS", connections}}, {connections});
+        EXPECT_TRUE(outcome.succeeded()) << connections << ": " << outcome.output;
+    }
+}
+
+namespace {
+
+/// Whether a stream takes `length` operations while the first of them waits, and the next call returns only when there
+/// is room. Other threads go on.
+int fill_queue(unsigned length) {
+    const Words words;
+    const OwnStream stream, other;
+    words[0] = 0;
+    words[1] = 0;
+    REQUIRE_EQUAL(driver().wait_32(stream.handle(), words.at(0), 1, kEqual), kSuccess);
+    for (std::uint32_t operation = 1; operation < length; ++operation) {
+        REQUIRE_EQUAL(driver().write_32(stream.handle(), words.at(1), operation, 0), kSuccess);
+    }
+    void* context = nullptr;
+    REQUIRE_EQUAL(driver().get_current(&context), kSuccess);
+    std::atomic<bool> started{false};
+    const BackgroundCall call([&] {
+        const int result = driver().set_current(context);
+        started = true;
+        return result == kSuccess ? driver().write_32(stream.handle(), words.at(1), length, 0) : result;
+    });
+    while (!started) {
+        std::this_thread::yield();
+    }
+    const int others = let_others_run(other.handle());
+    const bool returned = call.returned();
+    words.half(0) = 1;
+    const int result = call.result();
+    REQUIRE_EQUAL(others, kSuccess);
+    REQUIRE_EQUAL(returned, false);
+    REQUIRE_EQUAL(result, kSuccess);
+    REQUIRE_EQUAL(driver().stream_synchronize(stream.handle()), kSuccess);
+    REQUIRE_EQUAL(words.half(1).load(), length);
+    return 0;
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, AFullQueueHoldsUpTheCall) {
+    EXPECT_EQ(fill_queue(1024), 0);
+}
+
+SCENARIO(fill_short_queue) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    return fill_queue(5);
+}
+
+TEST(EmulatedCudaProcess, QueuesMayBeShort) {
+    const Outcome outcome = run_scenario("fill_short_queue", {{"AWAKEN_TEST_QUEUE", "5"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+}
+
+SCENARIO(be_late) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    const OwnStream stream;
+    std::atomic<int> done{0};
+    const Clock::time_point start = Clock::now();
+    for (int operation = 0; operation < 20; ++operation) {
+        REQUIRE_EQUAL(driver().host_function(stream.handle(), &count_up, &done), kSuccess);
+    }
+    REQUIRE_EQUAL(driver().stream_synchronize(stream.handle()), kSuccess);
+    REQUIRE_EQUAL(done.load(), 20);
+    // 20 delays of up to 20 ms, which come to 200 ms on average; the seed makes them the same each time.
+    REQUIRE_EQUAL(Clock::now() - start > std::chrono::milliseconds(100), true);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, LetsStreamsBeLateAtRandom) {
+    const Outcome outcome = run_scenario("be_late", {{"AWAKEN_TEST_DELAYS", "1:20000"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
 }

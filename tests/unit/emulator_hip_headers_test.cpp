@@ -18,6 +18,8 @@ static_assert(hipMemcpyHostToDevice == 1 && hipMemcpyDeviceToHost == 2 && hipMem
 static_assert(sizeof(hipIpcMemHandle_t) == 64 && sizeof(hip_Memcpy2D) == 128 && sizeof(hipPointerAttribute_t) == 32);
 static_assert(HIP_POINTER_ATTRIBUTE_BUFFER_ID == 7 && HIP_POINTER_ATTRIBUTE_IS_LEGACY_HIP_IPC_CAPABLE == 10 &&
               HIP_POINTER_ATTRIBUTE_RANGE_SIZE == 12);
+static_assert(hipStreamWaitValueGte == 0 && hipStreamWaitValueEq == 1 && hipStreamWaitValueAnd == 2 &&
+              hipStreamWaitValueNor == 3);
 
 namespace {
 
@@ -73,6 +75,7 @@ TEST(HipHeaders, DeviceAttributesHaveTheHeadersNumbers) {
     EXPECT_EQ(value(hipDeviceAttributeIsLargeBar), 0);
     EXPECT_EQ(value(hipDeviceAttributeUnifiedAddressing), 1);
     EXPECT_EQ(value(hipDeviceAttributeIntegrated), 0);
+    EXPECT_EQ(value(hipDeviceAttributeCanUseStreamWaitValue), 1);
 }
 
 TEST(HipHeaders, MemoryTypesAndRowCopies) {
@@ -105,4 +108,22 @@ TEST(HipHeaders, MemoryTypesAndRowCopies) {
     EXPECT_EQ(back, source);
     EXPECT_EQ(hipFree(device), hipSuccess);
     EXPECT_EQ(hipHostFree(pinned), hipSuccess);
+}
+
+TEST(HipHeaders, MemoryOperationsHaveTheHeadersParameters) {
+    hipStream_t stream = nullptr;
+    void* memory = nullptr;
+    ASSERT_EQ(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), hipSuccess);
+    ASSERT_EQ(hipHostMalloc(&memory, 64, hipHostMallocDefault), hipSuccess);
+    auto* const words = static_cast<std::uint64_t*>(memory);
+    ASSERT_EQ(hipStreamWriteValue32(stream, words, 5, 0), hipSuccess);
+    ASSERT_EQ(hipStreamWaitValue32(stream, words, 5, hipStreamWaitValueEq), hipSuccess);
+    ASSERT_EQ(hipStreamWriteValue64(stream, words + 1, std::uint64_t{6} << 32, 0), hipSuccess);
+    ASSERT_EQ(hipStreamWaitValue64(stream, words + 1, std::uint64_t{6} << 32, hipStreamWaitValueGte), hipSuccess);
+    ASSERT_EQ(hipStreamWaitValue32(stream, words, 1, hipStreamWaitValueEq, 1), hipSuccess);
+    ASSERT_EQ(hipStreamSynchronize(stream), hipSuccess);
+    EXPECT_EQ(words[0], 5U);
+    EXPECT_EQ(words[1], std::uint64_t{6} << 32);
+    ASSERT_EQ(hipStreamDestroy(stream), hipSuccess);
+    ASSERT_EQ(hipHostFree(memory), hipSuccess);
 }

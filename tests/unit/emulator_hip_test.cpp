@@ -1,10 +1,12 @@
 // The emulated HIP runtime. Built once per major version of ROCm (AWAKEN_HIP_GENERATION): what is the same in all, and
 // what is not.
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "emulator_support.h"
@@ -69,6 +71,12 @@ struct Hip {
     int (*ipc_close)(void*);
     int (*old_properties)(void*, int);
     const char* (*error_name)(int);
+    int (*wait_32)(void*, void*, std::uint32_t, unsigned, std::uint32_t);
+    int (*wait_64)(void*, void*, std::uint64_t, unsigned, std::uint64_t);
+    int (*write_32)(void*, void*, std::uint32_t, unsigned);
+    int (*write_64)(void*, void*, std::uint64_t, unsigned);
+    int (*fill_async)(void*, int, std::size_t, void*);
+    int (*copy_async)(void*, const void*, std::size_t, int, void*);
 
     Hip() {
         library.bind(device_count, "hipGetDeviceCount");
@@ -104,6 +112,12 @@ struct Hip {
         library.bind(ipc_close, "hipIpcCloseMemHandle");
         library.bind(old_properties, "hipGetDeviceProperties");
         library.bind(error_name, "hipGetErrorName");
+        library.bind(wait_32, "hipStreamWaitValue32");
+        library.bind(wait_64, "hipStreamWaitValue64");
+        library.bind(write_32, "hipStreamWriteValue32");
+        library.bind(write_64, "hipStreamWriteValue64");
+        library.bind(fill_async, "hipMemsetAsync");
+        library.bind(copy_async, "hipMemcpyAsync");
     }
 };
 
@@ -532,4 +546,283 @@ TEST(EmulatedHip, SharesMemoryBetweenProcesses) {
     ASSERT_EQ(hip().allocate_async(&pool, 4096, nullptr), kSuccess);
     EXPECT_EQ(hip().ipc_get(&handle, pool), kInvalidDevicePointer);
     ASSERT_EQ(hip().free_async(pool, nullptr), kSuccess);
+}
+
+// ---- memory operations of streams
+
+namespace {
+
+constexpr unsigned kNotLess = 0, kEqual = 1, kCommonOne = 2, kCommonZero = 3;
+constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
+
+/// Page-locked memory that the test and streams look at together.
+class Words {
+  public:
+    Words() {
+        void* memory = nullptr;
+        EXPECT_EQ(hip().allocate_host(&memory, 4096, 0), kSuccess);
+        _memory = static_cast<std::uint64_t*>(memory);
+    }
+    ~Words() { EXPECT_EQ(hip().free_host(_memory), kSuccess); }
+    Words(const Words&) = delete;
+    Words& operator=(const Words&) = delete;
+    [[nodiscard]] void* at(std::size_t number) const { return _memory + number; }
+    [[nodiscard]] std::atomic_ref<std::uint64_t> operator[](std::size_t number) const {
+        return std::atomic_ref(_memory[number]);
+    }
+    /// For a stream that writes 32 bits, which is no access to all 64 of them.
+    [[nodiscard]] std::atomic_ref<std::uint32_t> half(std::size_t number) const {
+        return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(_memory + number));
+    }
+
+  private:
+    std::uint64_t* _memory = nullptr;
+};
+
+class OwnStream {
+  public:
+    explicit OwnStream(unsigned flags = 1) { EXPECT_EQ(hip().stream_create(&_handle, flags), kSuccess); }
+    ~OwnStream() { EXPECT_EQ(hip().stream_destroy(_handle), kSuccess); }
+    OwnStream(const OwnStream&) = delete;
+    OwnStream& operator=(const OwnStream&) = delete;
+    [[nodiscard]] void* handle() const { return _handle; }
+
+  private:
+    void* _handle = nullptr;
+};
+
+void count_up(void* counter) {
+    ++*static_cast<std::atomic<int>*>(counter);
+}
+
+/// Work of another stream, again and again: whoever would get on meanwhile has had the chance to.
+int let_others_run(void* stream) {
+    std::atomic<int> done{0};
+    for (int round = 0; round < 200; ++round) {
+        if (const int result = hip().host_function(stream, &count_up, &done); result != kSuccess) {
+            return result;
+        }
+        if (const int result = hip().stream_synchronize(stream); result != kSuccess) {
+            return result;
+        }
+    }
+    return kSuccess;
+}
+
+}  // namespace
+
+TEST(EmulatedHip, StreamsWaitForMaskedValues) {
+    struct Case {
+        unsigned bits, flags;
+        std::uint64_t before, value, after, mask;
+    };
+    constexpr std::uint64_t kHigh = std::uint64_t{1} << 32;
+    constexpr Case kCases[] = {
+        {32, kNotLess, 4, 5, 5, kAllBits},
+        {32, kNotLess, 3, 0xfffffff0, 0xfffffff1, kAllBits},  // numbers are unsigned, nothing wraps around
+        {32, kNotLess, 0xf4, 5, 0x06, 0x0f},
+        {32, kEqual, 0x16, 5, 0xf5, 0x0f},
+        {32, kCommonOne, 0x0f, 0xff, 0x10, 0xf0},
+        {32, kCommonZero, 0xffff0000, 0x0000ffff, 0xfffe0000, kAllBits},
+        {32, kCommonZero, 0x00f0, 0x000f, 0x0070, 0x00ff},  // zeros outside the mask do not count
+        {64, kNotLess, 4, kHigh, kHigh, kAllBits},
+        {64, kNotLess, kHigh + 4, 5, kHigh + 5, 0xffff},
+        {64, kEqual, 5, kHigh + 5, kHigh + 5, kAllBits},
+        {64, kCommonOne, 0xffffffff, kAllBits, kHigh, kHigh},
+        {64, kCommonZero, kAllBits - kHigh, kHigh, kAllBits - kHigh - 1, kAllBits},
+    };
+    const Words words;
+    const OwnStream stream, other;
+    for (const Case& one : kCases) {
+        SCOPED_TRACE(&one - kCases);
+        words[0] = one.before;
+        std::atomic<int> passed{0};
+        ASSERT_EQ(one.bits == 32 ? hip().wait_32(stream.handle(), words.at(0), static_cast<std::uint32_t>(one.value),
+                                                 one.flags, static_cast<std::uint32_t>(one.mask))
+                                 : hip().wait_64(stream.handle(), words.at(0), one.value, one.flags, one.mask),
+                  kSuccess);
+        ASSERT_EQ(hip().host_function(stream.handle(), &count_up, &passed), kSuccess);
+        ASSERT_EQ(let_others_run(other.handle()), kSuccess);
+        EXPECT_EQ(hip().query(stream.handle()), kNotReady);
+        EXPECT_EQ(passed, 0);
+        words[0] = one.after;
+        ASSERT_EQ(hip().stream_synchronize(stream.handle()), kSuccess);
+        EXPECT_EQ(passed, 1);
+    }
+}
+
+TEST(EmulatedHip, AWaitHoldsUpWhatComesAfterIt) {
+    const Words words;
+    const OwnStream blocking(0), independent;
+    void* flag = nullptr;
+    ASSERT_EQ(hip().allocate(&flag, 64), kSuccess);
+    ASSERT_EQ(hip().fill_async(flag, 0, 64, independent.handle()), kSuccess);
+    ASSERT_EQ(hip().stream_synchronize(independent.handle()), kSuccess);
+    words[0] = 0;
+    ASSERT_EQ(hip().wait_64(blocking.handle(), flag, 1, kEqual, kAllBits), kSuccess);
+    ASSERT_EQ(hip().write_32(nullptr, words.at(0), 1, 0), kSuccess);  // the default stream comes after it
+    ASSERT_EQ(let_others_run(independent.handle()), kSuccess);
+    EXPECT_EQ(words.half(0), 0U);
+    ASSERT_EQ(hip().write_64(independent.handle(), flag, 1, 0), kSuccess);
+    ASSERT_EQ(hip().stream_synchronize(nullptr), kSuccess);
+    EXPECT_EQ(words.half(0), 1U);
+    ASSERT_EQ(hip().free(flag), kSuccess);
+}
+
+TEST(EmulatedHip, MemoryOperationsNeedMemoryThatTheRuntimeKnows) {
+    const OwnStream stream;
+    alignas(8) std::array<std::uint64_t, 8> pageable{};
+    void* device = nullptr;
+    void* managed = nullptr;
+    ASSERT_EQ(hip().allocate(&device, 64), kSuccess);
+    ASSERT_EQ(hip().allocate_managed(&managed, 64, 1), kSuccess);
+    EXPECT_EQ(hip().write_32(stream.handle(), nullptr, 1, 0), kInvalidValue);
+    EXPECT_EQ(hip().write_32(stream.handle(), pageable.data(), 1, 0), kInvalidValue);
+    EXPECT_EQ(hip().wait_64(stream.handle(), pageable.data(), 0, kEqual, kAllBits), kInvalidValue);
+    EXPECT_EQ(hip().write_64(stream.handle(), static_cast<char*>(device) + 4, 1, 0), kInvalidValue);
+    EXPECT_EQ(hip().wait_32(stream.handle(), device, 0, 4, 1), kInvalidValue);
+    ASSERT_EQ(hip().register_host(pageable.data(), sizeof pageable, 0), kSuccess);
+    EXPECT_EQ(hip().write_64(stream.handle(), &pageable[1], 9, 0), kSuccess);
+    EXPECT_EQ(hip().write_32(stream.handle(), managed, 8, 0), kSuccess);
+    ASSERT_EQ(hip().stream_synchronize(stream.handle()), kSuccess);
+    EXPECT_EQ(pageable[0], 0U);
+    EXPECT_EQ(pageable[1], 9U);
+    EXPECT_EQ(*static_cast<std::uint32_t*>(managed), 8U);
+    ASSERT_EQ(hip().unregister_host(pageable.data()), kSuccess);
+    ASSERT_EQ(hip().free(managed), kSuccess);
+    ASSERT_EQ(hip().free(device), kSuccess);
+    int (*attribute_of_device)(int*, int, int) = nullptr;
+    hip().library.bind(attribute_of_device, "hipDeviceGetAttribute");
+    constexpr int kCanWaitForValues = 10013;
+    int value = 0;
+    ASSERT_EQ(attribute_of_device(&value, kCanWaitForValues, 0), kSuccess);
+    EXPECT_EQ(value, 1);
+}
+
+namespace {
+constexpr std::uint32_t kTurns = 40;
+constexpr std::size_t kMessage = 4096;
+}  // namespace
+
+/// Waits for each turn of the other process, takes its message and answers; all of it queued in advance.
+SCENARIO(answer_in_stream) {
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    void* mapped = nullptr;
+    REQUIRE_EQUAL(hip().ipc_open(&mapped, handle, 1), kSuccess);
+    char* const shared = static_cast<char*>(mapped);
+    void* received = nullptr;
+    REQUIRE_EQUAL(hip().allocate_host(&received, kTurns * kMessage, 0), kSuccess);
+    const OwnStream stream;
+    for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+        REQUIRE_EQUAL(hip().wait_32(stream.handle(), shared, turn, kNotLess, ~0U), kSuccess);
+        REQUIRE_EQUAL(hip().copy_async(static_cast<char*>(received) + (turn - 1) * kMessage, shared + kMessage,
+                                       kMessage, 2, stream.handle()),
+                      kSuccess);
+        REQUIRE_EQUAL(hip().write_32(stream.handle(), shared + 64, turn, 0), kSuccess);
+    }
+    REQUIRE_EQUAL(hip().stream_synchronize(stream.handle()), kSuccess);
+    for (std::size_t position = 0; position < kTurns * kMessage; ++position) {
+        REQUIRE_EQUAL(static_cast<std::size_t>(static_cast<const unsigned char*>(received)[position]),
+                      position / kMessage + 1);
+    }
+    REQUIRE_EQUAL(hip().ipc_close(mapped), kSuccess);
+    return 0;
+}
+
+TEST(EmulatedHip, StreamsOfTwoProcessesExchangeMessages) {
+    void* memory = nullptr;
+    ASSERT_EQ(hip().allocate(&memory, 2 * kMessage), kSuccess);
+    char* const shared = static_cast<char*>(memory);
+    const OwnStream stream;
+    ASSERT_EQ(hip().fill_async(shared, 0, 2 * kMessage, stream.handle()), kSuccess);
+    ASSERT_EQ(hip().stream_synchronize(stream.handle()), kSuccess);
+    Handle handle{};
+    ASSERT_EQ(hip().ipc_get(&handle, shared), kSuccess);
+    for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+        ASSERT_EQ(hip().fill_async(shared + kMessage, static_cast<int>(turn), kMessage, stream.handle()), kSuccess);
+        ASSERT_EQ(hip().write_32(stream.handle(), shared, turn, 0), kSuccess);
+        ASSERT_EQ(hip().wait_32(stream.handle(), shared + 64, turn, kNotLess, ~0U), kSuccess);
+    }
+    EXPECT_EQ(hip().query(stream.handle()), kNotReady);
+    const Outcome outcome = run_scenario("answer_in_stream", {{"AWAKEN_TEST_DELAYS", "5:1000"}},
+                                         {to_text(handle.bytes, sizeof handle.bytes)});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    EXPECT_EQ(hip().stream_synchronize(stream.handle()), kSuccess);
+    ASSERT_EQ(hip().free(memory), kSuccess);
+}
+
+SCENARIO(wait_with_connections) {
+    const bool single = std::stoi(arguments.at(0)) == 1;
+    REQUIRE_EQUAL(hip().set_device(1), kSuccess);
+    const OwnStream elsewhere;
+    REQUIRE_EQUAL(hip().set_device(0), kSuccess);
+    const Words words;
+    const OwnStream waiting, after;
+    words[0] = 0;
+    std::atomic<int> done{0};
+    REQUIRE_EQUAL(hip().wait_32(waiting.handle(), words.at(0), 1, kEqual, ~0U), kSuccess);
+    REQUIRE_EQUAL(hip().host_function(after.handle(), &count_up, &done), kSuccess);
+    REQUIRE_EQUAL(let_others_run(elsewhere.handle()), kSuccess);
+    if (single) {
+        REQUIRE_EQUAL(hip().query(after.handle()), kNotReady);
+        REQUIRE_EQUAL(done.load(), 0);
+    } else {
+        REQUIRE_EQUAL(hip().stream_synchronize(after.handle()), kSuccess);
+    }
+    words.half(0) = 1;
+    REQUIRE_EQUAL(hip().stream_synchronize(after.handle()), kSuccess);
+    REQUIRE_EQUAL(done.load(), 1);
+    return 0;
+}
+
+TEST(EmulatedHipProcess, AWaitHoldsUpAllStreamsOfASingleConnection) {
+    for (const char* const connections : {"1", "8"}) {
+        const Outcome outcome =
+            run_scenario("wait_with_connections", {{"AWAKEN_EMULATE_CONNECTIONS", connections}}, {connections});
+        EXPECT_TRUE(outcome.succeeded()) << connections << ": " << outcome.output;
+    }
+}
+
+SCENARIO(fill_short_queue) {
+    const Words words;
+    const OwnStream stream, other;
+    words[0] = 0;
+    words[1] = 0;
+    REQUIRE_EQUAL(hip().wait_32(stream.handle(), words.at(0), 1, kEqual, ~0U), kSuccess);
+    REQUIRE_EQUAL(hip().write_32(stream.handle(), words.at(1), 1, 0), kSuccess);
+    std::atomic<bool> started{false};
+    const BackgroundCall call([&] {
+        started = true;
+        return hip().write_32(stream.handle(), words.at(1), 2, 0);
+    });
+    while (!started) {
+        std::this_thread::yield();
+    }
+    const int others = let_others_run(other.handle());
+    const bool returned = call.returned();
+    words.half(0) = 1;
+    const int result = call.result();
+    REQUIRE_EQUAL(others, kSuccess);
+    REQUIRE_EQUAL(returned, false);
+    REQUIRE_EQUAL(result, kSuccess);
+    REQUIRE_EQUAL(hip().stream_synchronize(stream.handle()), kSuccess);
+    REQUIRE_EQUAL(words.half(1).load(), 2U);
+    return 0;
+}
+
+SCENARIO(end_while_waiting) {
+    void* flag = nullptr;
+    void* stream = nullptr;
+    REQUIRE_EQUAL(hip().allocate(&flag, 64), kSuccess);
+    REQUIRE_EQUAL(hip().stream_create(&stream, 1), kSuccess);
+    REQUIRE_EQUAL(hip().wait_32(stream, flag, 1, kEqual, ~0U), kSuccess);
+    return 0;
+}
+
+TEST(EmulatedHipProcess, HoldsUpCallsByFullQueuesAndEndsWhileAStreamWaits) {
+    const Outcome full = run_scenario("fill_short_queue", {{"AWAKEN_TEST_QUEUE", "2"}});
+    EXPECT_TRUE(full.succeeded()) << full.output;
+    const Outcome ended = run_scenario("end_while_waiting", {});
+    EXPECT_TRUE(ended.succeeded()) << ended.output;
 }

@@ -121,9 +121,9 @@ int main(int count, char** words) {
     // a call seen which waits for it; tests that depend on what is not over yet have gates.
     setenv("AWAKEN_EMULATE", AWAKEN_TEST_EMULATE, 1);
     setenv("AWAKEN_TEST_DELAY_US", "30000", 1);
-    for (const char* name :
-         {"AWAKEN_TEST_BUSY", "AWAKEN_TEST_FAULTS", "AWAKEN_TEST_IPC_OPEN_US", "AWAKEN_EMULATE_MEMORY",
-          "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+    for (const char* name : {"AWAKEN_TEST_BUSY", "AWAKEN_TEST_DELAYS", "AWAKEN_TEST_FAULTS", "AWAKEN_TEST_IPC_OPEN_US",
+                             "AWAKEN_TEST_QUEUE", "AWAKEN_EMULATE_CONNECTIONS", "AWAKEN_EMULATE_MEMORY",
+                             "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
         unsetenv(name);
     }
     testing::InitGoogleTest(&count, words);

@@ -230,8 +230,11 @@ TEST(Settings, EveryVariableIsDescribedOnce) {
                                    "AWAKEN_TUNE",
                                    "AWAKEN_EMULATE",
                                    "AWAKEN_EMULATE_MEMORY",
+                                   "AWAKEN_EMULATE_CONNECTIONS",
                                    "AWAKEN_TEST_FAULTS",
                                    "AWAKEN_TEST_DELAY_US",
+                                   "AWAKEN_TEST_DELAYS",
+                                   "AWAKEN_TEST_QUEUE",
                                    "AWAKEN_TEST_IPC_OPEN_US",
                                    "AWAKEN_TEST_BUSY"}) {
         EXPECT_EQ(names.count(name), 1U) << name;
