@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -200,7 +201,7 @@ thread_local Scheduler* active = nullptr;
 #if defined(__SANITIZE_THREAD__)
 constexpr std::size_t kSpareStacks = 64;  // what the sanitizer keeps of each is a megabyte
 #else
-constexpr std::size_t kSpareStacks = 4096;
+constexpr std::size_t kSpareStacks = 12288;
 #endif
 thread_local std::vector<std::unique_ptr<Stack>> spare_stacks;
 
@@ -224,10 +225,18 @@ class Scheduler {
             while (next < blocks && _fibers.size() < kMostFibers) {
                 start_block(next++);
             }
-            const bool advanced = round();
-            // Everything waits for something outside this launch.
-            if (!advanced && !_fibers.empty()) {
-                sched_yield();
+            bool advanced = round();
+            // Everything waits for something outside this launch. Thousands of threads may be at barriers meanwhile.
+            // Where processors are few, whom they wait for needs this one.
+            constexpr unsigned kEager = 50;
+            for (unsigned looks = 0; !advanced && !_fibers.empty(); ++looks) {
+                if (looks < kEager) {
+                    sched_yield();
+                } else {
+                    constexpr timespec kRest{0, 20'000};
+                    nanosleep(&kRest, nullptr);
+                }
+                advanced = look_again();
             }
         }
     }
@@ -319,11 +328,13 @@ class Scheduler {
     /// Lets each fiber that can run do so once; false when none got anywhere.
     bool round() {
         _progress = false;
+        _paused.clear();
         std::size_t kept = 0;
         for (std::size_t position = 0; position < _fibers.size(); ++position) {
             std::unique_ptr<Fiber>& fiber = _fibers[position];
-            if (fiber->block->phase >= fiber->waits_for_phase) {
+            if (!fiber->finished && fiber->block->phase >= fiber->waits_for_phase) {
                 resume(*fiber);
+                _paused.push_back(fiber.get());
             }
             if (!retire(fiber)) {
                 if (kept != position) {
@@ -333,6 +344,17 @@ class Scheduler {
             }
         }
         _fibers.resize(kept);
+        return _progress;
+    }
+
+    /// The same after a round in which none got anywhere. Those at barriers cannot yet.
+    bool look_again() {
+        for (Fiber* const fiber : _paused) {
+            resume(*fiber);
+            if (_progress) {
+                break;
+            }
+        }
         return _progress;
     }
 
@@ -389,6 +411,7 @@ class Scheduler {
     Fiber* _current = nullptr;
     bool _progress = false;
     std::vector<std::unique_ptr<Fiber>> _fibers;
+    std::vector<Fiber*> _paused;  ///< that ran in the last round
     std::vector<std::unique_ptr<Stack>> _stacks;
     std::unordered_map<const BlockState*, std::unique_ptr<BlockState>> _blocks;
 #if defined(__SANITIZE_ADDRESS__)
