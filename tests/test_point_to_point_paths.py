@@ -20,6 +20,7 @@ PATHS: dict[str, Mapping[str, str]] = {
     "auto": {},
     "staged": {"AWAKEN_PATH": "staged"},
     "no_ipc": {"AWAKEN_TEST_FAULTS": "ipc-open"},
+    "order": {"AWAKEN_DEFAULT_STREAM": "order"},
 }
 # The same for memory that is mapped at reserved addresses, as PyTorch's expandable segments are (CUDA only).
 MAPPED_PATHS = ("auto", "no_descriptors")

@@ -113,8 +113,9 @@ NativeGpu parse_native_gpu(const std::string& name, const std::string& value) {
 }
 
 DefaultStream parse_default_stream(const std::string& name, const std::string& value) {
-    return parse_word<DefaultStream>(name, value, "a way to treat the default stream",
-                                     {{"wait", DefaultStream::wait}, {"trust", DefaultStream::trust}});
+    return parse_word<DefaultStream>(
+        name, value, "a way to treat the default stream",
+        {{"wait", DefaultStream::wait}, {"trust", DefaultStream::trust}, {"order", DefaultStream::order}});
 }
 
 int parse_nodes(const std::string& name, const std::string& value) {

@@ -43,8 +43,9 @@ enum class NativeGpu : std::uint8_t {
 
 /// What the layer does about work in the program's default stream.
 enum class DefaultStream : std::uint8_t {
-    wait,  ///< messages wait for it, as programs expect that launch kernels and call MPI without synchronising
-    trust  ///< the program synchronises before it calls MPI, and nothing is asked
+    wait,   ///< messages wait for it, as programs expect that launch kernels and call MPI without synchronising
+    trust,  ///< the program synchronises before it calls MPI, and nothing is asked
+    order   ///< messages become part of the stream: calls return when their order is settled
 };
 
 struct Settings {

@@ -71,6 +71,8 @@ class Layer {
     /// Whether the calls that complete operations come here. False in a process in which no GPU can appear.
     bool tracks_operations = true;
     report::Ledger ledger;
+    /// Messages of GPU memory with AWAKEN_DEFAULT_STREAM=order, both ends counted. The ledger says why some waited.
+    std::atomic<std::uint64_t> ordered_messages{0}, waited_messages{0};
     RankTrace trace;
 
     /// Like gpu(), but does not look for a runtime; null until gpu() has found one.

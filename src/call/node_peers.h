@@ -50,6 +50,17 @@ class NodePeers {
             to->ask_readiness();
         }
     }
+    /// Gives GPUs what messages have gathered: see transport::Transport.
+    void flush() const noexcept {
+        if (ipc::Link* const to = link(); to != nullptr) {
+            to->flush();
+        }
+    }
+    void flush_late() const noexcept {
+        if (ipc::Link* const to = link(); to != nullptr) {
+            to->flush_late();
+        }
+    }
     /// Called now and then: see ipc::Link.
     void reclaim() const noexcept {
         if (ipc::Link* const to = link(); to != nullptr) {

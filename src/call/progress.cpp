@@ -30,6 +30,14 @@ void progress_mpi(const unsigned turn) {
     progress_mpi(MPI_COMM_WORLD, rank, size, turn);
 }
 
+Together::~Together() {
+    layer().node_peers.flush();
+}
+
+void Together::look() const noexcept {
+    layer().node_peers.flush_late();
+}
+
 void WaitLoop::turn() {
     Layer& owner = layer();
     if (++_turns % _others == 0) {

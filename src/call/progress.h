@@ -6,6 +6,7 @@
 #pragma once
 
 #include "mpi/native.h"
+#include "transport/transport.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -14,6 +15,21 @@ void progress_mpi(MPI_Comm communicator, int rank, int size, unsigned turn);
 
 /// The same without a communicator.
 void progress_mpi(unsigned turn = 0);
+
+/// While one lives, what messages of this thread give to a GPU goes there together: at the end, or before that when it
+/// has waited for some time.
+class Together {
+  public:
+    Together() = default;
+    ~Together();
+    Together(const Together&) = delete;
+    Together& operator=(const Together&) = delete;
+    /// Call now and then while messages are awaited.
+    void look() const noexcept;
+
+  private:
+    transport::Gathering _gathering;
+};
 
 /// A loop that waits for a message of the layer: one turn for each look at it.
 class WaitLoop {

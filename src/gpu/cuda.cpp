@@ -1044,6 +1044,7 @@ class Cuda final : public VendorRuntime {
 
     Status launch(KernelHandle kernel, Dim3 grid, Dim3 block, unsigned shared_bytes, StreamHandle stream,
                   void** arguments) noexcept override {
+        AWAKEN_STEP("cuda: launch");
         return in_context(Current(*this, kernel.device), [&]() -> Status {
             return outcome(_driver.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                                                  shared_bytes, stream.value, arguments, nullptr),

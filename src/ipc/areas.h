@@ -9,6 +9,7 @@
 #include "base/round_up.h"
 #include "ipc/offers.h"
 #include "node/segment.h"
+#include "stream/pages.h"
 
 namespace awaken::ipc {
 
@@ -23,6 +24,7 @@ struct ProbeBuffer {
 struct PairWords {
     std::atomic<std::uint32_t> reachability;         ///< of the sender's memory: a Reach
     std::atomic<std::uint32_t> from_host;            ///< not 0: offer messages in host memory
+    std::atomic<std::uint32_t> maps_page;            ///< not 0: the receiver has mapped the page of the sender
     std::atomic<std::uint32_t> descriptors_refused;  ///< not 0: the receiver cannot map memory by descriptors
 };
 
@@ -32,6 +34,7 @@ struct Area {
     std::atomic<std::uint64_t> small_offset;  ///< of the places for small messages in the segment
     std::atomic<std::uint64_t> small_bytes;
     ProbeBuffer probe_buffer;
+    stream::PageLocation page;  ///< there: this process takes messages in stream order
     OfferTable offers;
 };
 

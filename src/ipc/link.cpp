@@ -52,6 +52,7 @@ Resources::Resources(node::Segment& of, gpu::Runtime& gpus, transfer::DeviceCopi
       window(gpus, given.cpu_copy),
       rings(of, gpus, areas, tuning),
       reachability(of, areas, {gpus, exports, mappings, copies}, tuning, notes),
+      order(given.order && given.path != Options::Allowed::ring ? std::make_shared<Order>(*this) : nullptr),
       readiness(std::make_shared<Readiness>(gpus, Readiness::Pace(tuning.send_burst))),
       sends(*this),
       background([this] {
@@ -61,7 +62,11 @@ Resources::Resources(node::Segment& of, gpu::Runtime& gpus, transfer::DeviceCopi
 
 Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::DeviceCopies& copies, const Options& options,
            Notes::Note note, const std::vector<SlotSet>* const avoided)
-    : _resources(segment, runtime, copies, options, std::move(note)), _avoided(avoided) {}
+    : _resources(segment, runtime, copies, options, std::move(note)), _avoided(avoided) {
+    if (_resources.order != nullptr) {
+        _resources.order->prepare();
+    }
+}
 
 Link::~Link() {
     shut_down();
@@ -125,6 +130,9 @@ std::shared_ptr<OutgoingMessage> Link::start_send(const int peer, const Buffer& 
         return nullptr;
     }
     try {
+        if (_resources.order != nullptr && send->offer_in_order(paths)) {
+            return send;
+        }
         // A thread that uses no GPU gets no context for a message in host memory. No work that the program's
         // synchronous-looking calls left behind may still write device memory when another process reads it.
         // RendezvousSend::posted() waits for work in the default stream.
@@ -175,6 +183,9 @@ std::shared_ptr<OutgoingMessage> Link::wrap(const int peer, const void* const pa
 
 void Link::finish_sends() noexcept {
     // A process that says that it takes no RTS messages any more has received all that it wanted.
+    if (_resources.order != nullptr) {
+        _resources.order->finish();
+    }
     _resources.reachability.take_rts(false);
     _resources.sends.finish();
 }
@@ -225,8 +236,14 @@ void Link::shut_down() noexcept {
     _resources.reachability.take_rts(false);
     _resources.ending.store(true, std::memory_order_release);
     _resources.readiness->end();
+    if (_resources.order != nullptr) {
+        _resources.order->end();
+    }
     _resources.background.stop();
     _resources.sends.shut_down();
+    if (_resources.order != nullptr) {
+        _resources.order->shut_down();
+    }
     _resources.mappings.shut_down();
     _resources.window.shut_down();
     _resources.copies.shut_down();  // nothing reads or writes exported memory any more

@@ -68,6 +68,16 @@ class Link final : public transport::Transport {
         _resources.reachability.received_from_host(peer, bytes, true);
     }
     void ask_readiness() noexcept override { _resources.readiness->ask(); }
+    void flush() noexcept override {
+        if (_resources.order != nullptr) {
+            _resources.order->flush();
+        }
+    }
+    void flush_late() noexcept override {
+        if (_resources.order != nullptr) {
+            _resources.order->flush_late();
+        }
+    }
 
     [[nodiscard]] SendList& sends() noexcept { return _resources.sends; }
     [[nodiscard]] SharedRings& rings() noexcept { return _resources.rings; }

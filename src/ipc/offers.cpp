@@ -81,6 +81,8 @@ void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, co
     slot.available.store(available, std::memory_order_relaxed);
     slot.lost.store(0, std::memory_order_relaxed);
     slot.strided.store(0, std::memory_order_relaxed);
+    slot.ordered.store(0, std::memory_order_relaxed);
+    slot.queued.store(0, std::memory_order_relaxed);
 }
 
 void start(transfer::RingControl& ring) noexcept {
@@ -123,7 +125,7 @@ std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
 }
 
 void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::uint64_t bytes, const Location& source,
-                   const Strided* const shape) noexcept {
+                   const Strided* const shape, const bool ordered) noexcept {
     Slot& where = slot(ticket);
     fill(where, receiver, bytes, 0);
     where.offset.store(source.offset, std::memory_order_relaxed);
@@ -136,6 +138,7 @@ void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::
         where.shape = *shape;
         where.strided.store(1, std::memory_order_relaxed);
     }
+    where.ordered.store(ordered ? 1 : 0, std::memory_order_relaxed);
     if (source.kind == Location::Kind::ring) {
         start(where.ring);
     }
@@ -156,6 +159,10 @@ OfferState Outbox::state(const Ticket ticket) const noexcept {
     return generation_of(word) == ticket.generation && state > OfferState::free && state <= OfferState::done
                ? state
                : OfferState::overwritten;
+}
+
+bool Outbox::is_queued(const Ticket ticket) const noexcept {
+    return _table.slots[ticket.slot].queued.load(std::memory_order_acquire) == number_of(ticket.generation);
 }
 
 bool Outbox::spill(const Ticket ticket, const Location& spill) noexcept {
@@ -221,6 +228,7 @@ std::optional<Claim> Inbox::claim(const Rts& rts) noexcept {
         return std::nullopt;
     }
     claim.bytes = slot.bytes.load(std::memory_order_relaxed);
+    claim.ordered = !claim.spilled && slot.ordered.load(std::memory_order_relaxed) != 0;
     if (!claim.spilled && slot.strided.load(std::memory_order_relaxed) != 0) {
         claim.shape = slot.shape;
     }
@@ -230,6 +238,16 @@ std::optional<Claim> Inbox::claim(const Rts& rts) noexcept {
         return std::nullopt;
     }
     return claim;
+}
+
+Inbox::DoneWord Inbox::done_word(const Claim& claim) const noexcept {
+    Slot& slot = _table->slots[claim.slot];
+    return {&slot.word, word_of(claim.generation, OfferState::done), &slot.queued};
+}
+
+bool Inbox::is_claimed(const Claim& claim) const noexcept {
+    return _table->slots[claim.slot].word.load(std::memory_order_acquire) ==
+           word_of(claim.generation, OfferState::claimed);
 }
 
 void Inbox::finish(const Claim& claim) noexcept {
@@ -248,6 +266,7 @@ bool Inbox::reclaim(Claim& claim) noexcept {
     claim.from = slot.spill;
     claim.shape.reset();
     claim.spilled = true;
+    claim.ordered = false;
     if (!is_within(claim.from, claim.bytes)) {
         claim.from.kind = Location::Kind::none;
     }
@@ -257,7 +276,7 @@ bool Inbox::reclaim(Claim& claim) noexcept {
 bool Inbox::holds(const Claim& claim) const noexcept {
     const std::uint64_t word = _table->slots[claim.slot].word.load(std::memory_order_acquire);
     const OfferState state = state_of(word);
-    const std::uint32_t ready = claim.ready->load(std::memory_order_relaxed);
+    const std::uint64_t ready = claim.ready->load(std::memory_order_relaxed) & 0xffffffff;
     return generation_of(word) == claim.generation && state > OfferState::offered && state < OfferState::done &&
            (ready == kNotReady || ready == kReady);
 }

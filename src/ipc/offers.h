@@ -57,8 +57,12 @@ enum class OfferState : std::uint8_t {
     overwritten  ///< never in a slot: the slot holds something that this offer cannot have come to
 };
 
-/// Values of Slot::ready. Memory that was wiped holds neither.
-inline constexpr std::uint32_t kNotReady = 0x74696177, kReady = 0x79646572;
+/// Values of Slot::ready. Memory that was wiped holds none of them. A message has its own, since a GPU may write one
+/// when the slot belongs to the next message already.
+inline constexpr std::uint64_t kNotReady = 0x74696177, kReady = 0x79646572;
+[[nodiscard]] constexpr std::uint64_t ready_value(const std::uint64_t generation) noexcept {
+    return generation << 32U | kReady;
+}
 
 /// One slot in shared memory. The fields that change with each message lie in the first cache line: each line that
 /// passes from one core to another costs a tenth of a microsecond.
@@ -67,14 +71,17 @@ struct alignas(64) Slot {
     /// Index in the segment of the process that may claim the slot. Atomic because the receiver of a late or forged RTS
     /// looks at a slot that its owner may be filling for another process.
     std::atomic<std::int32_t> receiver;
+    std::atomic<std::uint32_t> lost;  ///< the sender could not finish the copy
     /// Whether the source may be read: the work that the sender's program left in the default stream is over.
-    std::atomic<std::uint32_t> ready;
+    std::atomic<std::uint64_t> ready;
     std::atomic<std::uint64_t> bytes;
     std::atomic<std::uint64_t> available;  ///< bytes of `spill` that are there already; the rest follows
-    std::atomic<std::uint32_t> lost;       ///< the sender could not finish the copy
     /// 1: the source is the blocks of `shape` and not one run of bytes. Then `offset` is the offset of the lowest byte,
     /// and the shape counts from there.
     std::atomic<std::uint32_t> strided;
+    /// 1: the sender's stream says when the source is ready, and a receiver's may fetch it: see order.h.
+    std::atomic<std::uint32_t> ordered;
+    std::atomic<std::uint32_t> queued;  ///< the number of the message that a receiver's stream has been told to fetch
     std::atomic<std::uint64_t> offset;  ///< of the source's first byte in its allocation
     /// Valid from offered on, except for its offset. The sender writes it only when the slot's last source was another
     /// allocation. So these lines stay where they are while the program sends one buffer of an allocation after
@@ -104,6 +111,11 @@ struct Rts {
 
 static_assert(sizeof(Rts) <= transport::kShortestRts);
 
+/// By which words that count messages know a generation.
+[[nodiscard]] constexpr std::uint32_t number_of(const std::uint64_t generation) noexcept {
+    return static_cast<std::uint32_t>(generation);
+}
+
 /// The sender's side of one offer.
 struct Ticket {
     std::uint32_t slot = 0;
@@ -123,9 +135,18 @@ class Outbox {
     /// Publishes the offer. From now on the receiver may claim it, and read it once it is ready. `shape`: for a source
     /// in strided blocks.
     void offer(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& source,
-               const Strided* shape = nullptr) noexcept;
+               const Strided* shape = nullptr, bool ordered = false) noexcept;
+    /// Whether the receiver's GPU has been told to fetch the source.
+    [[nodiscard]] bool is_queued(Ticket ticket) const noexcept;
+    /// The word that mark_ready() writes, for a GPU that does so.
+    [[nodiscard]] std::atomic<std::uint64_t>& ready_word(const Ticket ticket) noexcept { return slot(ticket).ready; }
+    [[nodiscard]] bool is_ready(const Ticket ticket) noexcept {
+        return slot(ticket).ready.load(std::memory_order_acquire) == ready_value(ticket.generation);
+    }
     /// From now on the receiver that claims the offer may read the source.
-    void mark_ready(Ticket ticket) noexcept { slot(ticket).ready.store(kReady, std::memory_order_release); }
+    void mark_ready(const Ticket ticket) noexcept {
+        slot(ticket).ready.store(ready_value(ticket.generation), std::memory_order_release);
+    }
     /// Publishes an offer that is spilled from the beginning: a copy of which `available` bytes are there already, and
     /// the rest follows.
     void offer_copy(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& copy,
@@ -165,8 +186,9 @@ struct Claim {
     Location from{};
     std::optional<Strided> shape;  ///< of a source in strided blocks
     bool spilled = false;
+    bool ordered = false;                               ///< see Slot::ordered
     transfer::RingControl* ring = nullptr;              ///< the slot's
-    const std::atomic<std::uint32_t>* ready = nullptr;  ///< kReady: the source may be read
+    const std::atomic<std::uint64_t>* ready = nullptr;  ///< ready_value(): the source may be read
     const std::atomic<std::uint64_t>* available = nullptr;
     const std::atomic<std::uint32_t>* lost = nullptr;
 };
@@ -180,6 +202,16 @@ class Inbox {
     /// was used before. Checks everything that the sender wrote: slot, generation, receiver, and that the bytes lie
     /// within their allocation.
     [[nodiscard]] std::optional<Claim> claim(const Rts& rts) noexcept;
+    /// For a GPU that fetches the source: the word that finish() writes, and what it writes. `queued` tells the sender
+    /// that the GPU does.
+    struct DoneWord {
+        std::atomic<std::uint64_t>* word;
+        std::uint64_t value;
+        std::atomic<std::uint32_t>* queued;
+    };
+    [[nodiscard]] DoneWord done_word(const Claim& claim) const noexcept;
+    /// Whether the message is still being fetched.
+    [[nodiscard]] bool is_claimed(const Claim& claim) const noexcept;
     /// The receiver has the bytes.
     void finish(const Claim& claim) noexcept;
     /// The receiver cannot read the source, or a copy in device memory: asks the sender for a copy in host memory.

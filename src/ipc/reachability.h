@@ -85,6 +85,10 @@ class Reachability {
     [[nodiscard]] bool can_read(int peer, int device);
     /// The same, when a message comes in another way: tries as soon as the peer has memory to try with.
     void try_to_read(int peer, int device);
+    /// Whether this process is known to read memory of `peer`.
+    [[nodiscard]] bool reads(const int peer) const noexcept {
+        return static_cast<Reach>(_areas.pair(_own, peer).reachability.load(std::memory_order_acquire)) == Reach::works;
+    }
 
     /// Checks, at most every 10 ms, whether the peer has ended. The caller keeps the time of the last check in
     /// `looked`.

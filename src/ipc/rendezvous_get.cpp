@@ -1,8 +1,10 @@
 #include "ipc/rendezvous_get.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
+#include "base/step_probe.h"
 #include "ipc/resources.h"
 
 namespace awaken::ipc {
@@ -47,13 +49,72 @@ void RendezvousGet::attempt(const Work& work) noexcept {
 
 void RendezvousGet::start() noexcept {
     attempt([this] {
-        if (_wanted != 0) {
+        if (_resources.order != nullptr) {
+            if (const auto lost = _resources.order->take_lost()) {
+                throw Error(*lost + " while messages to or from it may have been waiting in the default stream",
+                            "look at that rank's own output for the reason", Error::Kind::failed_process);
+            }
+        }
+        if (_wanted == 0) {
+            return;
+        }
+        if (_resources.order != nullptr && fetch_in_order()) {
+            _in_order.store(true, std::memory_order_release);
+            _traced.end();
+        } else if (!_use && !_refused) {
             begin();
         }
     });
 }
 
+/// False when the message is not to be fetched in stream order: the CPU waits for it then.
+bool RendezvousGet::fetch_in_order() {
+    AWAKEN_STEP("order: fetch");
+    // The sender learns from the first message, which waits, that this process can.
+    const bool goes = _resources.order->goes(_peer, _info.device);
+    const std::size_t begins = reinterpret_cast<std::uintptr_t>(_buffer) - _info.base;
+    const bool fits = _info.size == 0 || (begins <= _info.size && _wanted <= _info.size - begins);
+    if (!goes || !_claim.ordered || _info.kind != gpu::MemoryKind::device || _typed != nullptr || !fits ||
+        _claim.from.kind != Location::Kind::device || _claim.shape) {
+        return false;
+    }
+    const std::byte* from = _resources.order->place_of(_peer, _claim);
+    if (from != nullptr) {
+        _path = report::Path::copied;
+    } else {
+        begin();
+        if (_refused) {
+            return false;
+        }
+        from = static_cast<const std::byte*>(_from.address);
+        // The mapping is in use until the GPU has the bytes.
+        _resources.background.take(shared_from_this());
+    }
+    _resources.order->fetch(_peer, _claim, _buffer, from, _wanted, {shared_from_this(), &_receipt});
+    return true;
+}
+
+/// Whether the stream has been given the fetch, or has refused it. While the thread gathers, the promise is enough.
+bool RendezvousGet::is_queued() noexcept {
+    if (_receipt.load(std::memory_order_acquire) == stream::Outcome::added && !transport::Gathering::is_on()) {
+        _resources.order->flush();
+    }
+    if (_receipt.load(std::memory_order_acquire) == stream::Outcome::failed) {
+        const std::scoped_lock lock(_mutex);
+        if (!_error) {
+            _error = Error("a message could not be fetched in the default stream (" + _resources.order->failure() + ")",
+                           "an error of an earlier kernel of the program comes out here");
+            finish();
+        }
+    }
+    return true;
+}
+
 bool RendezvousGet::advance() noexcept {
+    return _in_order.load(std::memory_order_acquire) ? is_queued() : pump();
+}
+
+bool RendezvousGet::pump() noexcept {
     if (_over.load(std::memory_order_acquire)) {
         return true;
     }
@@ -74,7 +135,7 @@ Inbox RendezvousGet::inbox() const noexcept {
 }
 
 void RendezvousGet::leave() {
-    if (!_left && !advance()) {
+    if (!_left && !_in_order.load(std::memory_order_relaxed) && !advance()) {
         _left = true;
         _resources.background.take(shared_from_this());
     }
@@ -86,7 +147,8 @@ void RendezvousGet::went_to_host() noexcept {
     }
 }
 
-/// Tells the sender that the get is over, however it ended.
+/// Tells the sender that the get is over, however it ended. Where a GPU has fetched the message, it has told the
+/// sender.
 void RendezvousGet::finish() noexcept {
     _traced.end();
     _copy = {};
@@ -97,7 +159,9 @@ void RendezvousGet::finish() noexcept {
     _ring.reset();
     _held.reset();
     _use.release();
-    inbox().finish(_claim);
+    if (!_in_order.load(std::memory_order_relaxed) || _error) {
+        inbox().finish(_claim);
+    }
     _over.store(true, std::memory_order_release);
 }
 
@@ -141,6 +205,14 @@ void RendezvousGet::begin() {
             }
             gpu::Status status;
             _use = _resources.mappings.open(_peer, from, _device, status);
+            if (!_use && status.code == gpu::kBusy && _claim.ordered && _resources.order != nullptr) {
+                // A GPU that messages keep busy would never have time to close an older mapping. What they have queued
+                // there needs nothing more of this thread. What the program has queued might, so the wait has an end.
+                constexpr std::chrono::microseconds kPatience{10'000};
+                _resources.order->flush();
+                static_cast<void>(_resources.runtime.is_idle(_device, kPatience));
+                _use = _resources.mappings.open(_peer, from, _device, status);
+            }
             if (!_use) {
                 if (from.by_descriptors != 0 && status.code != gpu::kBusy && status.code != gpu::kExpired) {
                     _resources.reachability.refuse_descriptors(_peer);
@@ -212,6 +284,10 @@ void RendezvousGet::begin() {
 }
 
 bool RendezvousGet::step() {
+    if (_in_order.load(std::memory_order_relaxed)) {
+        return !inbox().is_claimed(_claim) || _resources.ending.load(std::memory_order_acquire) ||
+               _resources.reachability.seems_gone(_peer, _looked);
+    }
     if (_refused) {
         if (!inbox().reclaim(_claim)) {
             check_alive();
@@ -241,7 +317,7 @@ bool RendezvousGet::step() {
     if (is_copying && _has_next) {
         return false;  // the GPU has enough to do
     }
-    if (!_claim.spilled && _claim.ready->load(std::memory_order_acquire) != kReady) {
+    if (!_claim.spilled && _claim.ready->load(std::memory_order_acquire) != ready_value(_claim.generation)) {
         check_alive();
         return false;  // the sender will soon say that it is ready
     }

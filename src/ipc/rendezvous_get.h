@@ -15,6 +15,7 @@
 #include "ipc/background.h"
 #include "ipc/offers.h"
 #include "report/report.h"
+#include "stream/steps.h"
 #include "trace/trace.h"
 #include "transfer/device_copies.h"
 #include "transfer/flat_type.h"
@@ -40,8 +41,9 @@ class RendezvousGet final : public transport::IncomingMessage,
     void join_others() noexcept override { _start = transfer::DeviceCopies::Start::together; }
     void leave() override;
     void went_to_host() noexcept override;
-    bool pump() noexcept override { return advance(); }
+    bool pump() noexcept override;
     [[nodiscard]] report::Path path() const noexcept override { return _path; }
+    [[nodiscard]] bool is_in_order() const noexcept override { return _in_order.load(std::memory_order_acquire); }
     [[nodiscard]] std::size_t size() const noexcept override { return _size; }
     [[nodiscard]] const std::optional<Error>& error() const noexcept override { return _error; }
 
@@ -50,6 +52,8 @@ class RendezvousGet final : public transport::IncomingMessage,
     template <class Work>
     void attempt(const Work& work) noexcept;
     void begin();
+    [[nodiscard]] bool fetch_in_order();
+    [[nodiscard]] bool is_queued() noexcept;
     [[nodiscard]] bool step();
     [[nodiscard]] Inbox inbox() const noexcept;
     void refuse(const std::string& reason);
@@ -68,6 +72,8 @@ class RendezvousGet final : public transport::IncomingMessage,
     report::Path _path = report::Path::direct;
     std::atomic<bool> _over{false};
     bool _refused = false;
+    std::atomic<bool> _in_order{false};  ///< the default stream fetches the message
+    stream::Receipt _receipt{stream::Outcome::added};
     bool _left = false;  ///< the background has it, too
     std::optional<Error> _error;
     Clock::time_point _looked{};

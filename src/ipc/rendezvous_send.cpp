@@ -1,5 +1,6 @@
 #include "ipc/rendezvous_send.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -39,7 +40,7 @@ void RendezvousSend::publish(const Location& location, const bool is_copy, const
     if (is_copy) {
         _resources.outbox.offer_copy(_ticket, _peer, _bytes, location, available);
     } else {
-        _resources.outbox.offer(_ticket, _peer, _bytes, location, shape);
+        _resources.outbox.offer(_ticket, _peer, _bytes, location, shape, _in_order);
     }
 }
 
@@ -116,24 +117,143 @@ bool RendezvousSend::offer_buffer() {
         shape->offset += static_cast<std::int64_t>(_typed->origin - reinterpret_cast<std::uintptr_t>(_buffer));
     }
     Location location;
-    const gpu::Status status = [&] {
-        AWAKEN_STEP("Isend: describe");
-        const std::size_t extent = shape ? static_cast<std::size_t>(shape->end()) : _bytes;
-        return _resources.exports.describe(_buffer, extent, _info, location, _export);
-    }();
-    if (!status.ok()) {
-        _resources.notes.once("memory that IPC cannot export: " + status.message());
+    if (!describe_buffer(shape ? &*shape : nullptr, location)) {
         return false;
-    }
-    if (!lies_within(location, shape ? &*shape : nullptr, _bytes)) {
-        throw BeyondAllocation("a message of " + std::to_string(_bytes) + " bytes leaves the allocation of " +
-                                   std::to_string(_info.size) + " bytes in which its buffer begins at byte " +
-                                   std::to_string(reinterpret_cast<std::uintptr_t>(_buffer) - _info.base),
-                               "pass a count that fits, or allocate more");
     }
     _path = report::Path::direct;
     publish(location, false, 0, shape ? &*shape : nullptr);
     return true;
+}
+
+/// False when the memory cannot be exported. Throws BeyondAllocation.
+bool RendezvousSend::describe_buffer(const transfer::Strided* const shape, Location& location) {
+    AWAKEN_STEP("Isend: describe");
+    const std::size_t extent = shape != nullptr ? static_cast<std::size_t>(shape->end()) : _bytes;
+    const gpu::Status status = _resources.exports.describe(_buffer, extent, _info, location, _export);
+    if (!status.ok()) {
+        _resources.notes.once("memory that IPC cannot export: " + status.message());
+        return false;
+    }
+    if (!lies_within(location, shape, _bytes)) {
+        throw_beyond();
+    }
+    return true;
+}
+
+// ---- in the order of the default stream -----------------------------------------------------------------------------
+
+/// A short message is copied in stream order, so that its sender's program may go on whatever the receiver does. A long
+/// one stays where it is, and the sender's stream waits for its receiver where the call would have waited.
+bool RendezvousSend::offer_in_order(const protocol::SendPaths& paths) {
+    using protocol::SendPath;
+    const SendPath first = *paths.begin();
+    if (_info.kind != gpu::MemoryKind::device || _typed != nullptr || first == SendPath::own ||
+        first == SendPath::ring || !_resources.rings.has_small_places() ||
+        !_resources.order->goes(_peer, _info.device)) {
+        return false;
+    }
+    AWAKEN_STEP("order: offer");
+    _place = _resources.order->take_place(_ticket, _bytes);
+    if (!_place && _bytes <= Order::kLongestPlace) {
+        _resources.sends.release_finished();  // places of messages that their receivers have got meanwhile
+        _place = _resources.order->take_place(_ticket, _bytes);
+    }
+    Location location;
+    if (_place) {
+        if (!lies_in_its_allocation()) {
+            throw_beyond();
+        }
+        location = _place->location;
+        _path = report::Path::copied;
+    } else {
+        // A copy that spares the receiver a first mapping would keep CPUs waiting with every message.
+        const bool is_pulled =
+            std::find(paths.begin(), paths.end(), SendPath::pull) != paths.end() || first == SendPath::before_mapping;
+        if (!is_pulled || !describe_buffer(nullptr, location)) {
+            return false;
+        }
+        _path = report::Path::direct;
+    }
+    _in_order = true;
+    publish(location, false, 0);
+    return true;
+}
+
+bool RendezvousSend::lies_in_its_allocation() const noexcept {
+    const std::size_t begin = reinterpret_cast<std::uintptr_t>(_buffer) - _info.base;
+    return _info.size == 0 || (begin <= _info.size && _bytes <= _info.size - begin);
+}
+
+void RendezvousSend::throw_beyond() const {
+    throw BeyondAllocation("a message of " + std::to_string(_bytes) + " bytes leaves the allocation of " +
+                               std::to_string(_info.size) + " bytes in which its buffer begins at byte " +
+                               std::to_string(reinterpret_cast<std::uintptr_t>(_buffer) - _info.base),
+                           "pass a count that fits, or allocate more");
+}
+
+/// Asks the stream, once, to make the bytes ready.
+void RendezvousSend::tell_in_order(const bool wake) {
+    if (!std::exchange(_asked_to, true)) {
+        _resources.order->tell(_peer, _ticket, _buffer, _bytes, _place ? &*_place : nullptr, receipt(), wake);
+    }
+}
+
+/// Whether the stream has been given what it was asked. While the thread gathers, the promise is enough.
+bool RendezvousSend::is_queued(const Patience patience) {
+    if (_receipt.load(std::memory_order_acquire) == stream::Outcome::added) {
+        if (patience == Patience::endless) {
+            return false;
+        }
+        if (transport::Gathering::is_on()) {
+            return true;
+        }
+        _resources.order->flush();
+    }
+    if (_receipt.load(std::memory_order_acquire) == stream::Outcome::failed) {
+        throw Error("a message could not be queued in the default stream (" + _resources.order->failure() + ")",
+                    "an error of an earlier kernel of the program comes out here");
+    }
+    return true;
+}
+
+/// Whether the program may go on, since what it gives to its stream next comes after the receiver has the bytes.
+///
+/// Nothing waits in a stream for what is not queued yet in another one. So the CPU waits for the receiver's CPU here,
+/// as it does without streams, and the wait is queued when the receiver has queued its fetch. All that one stream waits
+/// for has been queued before the wait then, and no circle of waits can come about.
+bool RendezvousSend::advance_in_order(const Patience patience) {
+    if (!_asked_to) {
+        return false;
+    }
+    if (_place || _waits) {
+        return is_queued(patience);
+    }
+    switch (_resources.outbox.state(_ticket)) {
+        case OfferState::done:
+            return true;
+        case OfferState::refused:
+        case OfferState::offered:
+            static_cast<void>(is_queued(patience));
+            // From here on the message is like others, once its bytes may be read.
+            if ((_resources.outbox.state(_ticket) == OfferState::refused || has_waited(patience)) &&
+                _resources.outbox.is_ready(_ticket)) {
+                _in_order = false;
+            }
+            check_alive();
+            return false;
+        case OfferState::claimed:
+            if (patience != Patience::endless && _resources.outbox.is_queued(_ticket)) {
+                _receipt.store(stream::Outcome::added, std::memory_order_release);
+                _resources.order->wait(_peer, _ticket, receipt());
+                _waits = true;
+                return is_queued(patience);
+            }
+            static_cast<void>(is_queued(patience));
+            [[fallthrough]];
+        default:
+            check_alive();
+            return false;
+    }
 }
 
 /// A copy in shared memory. False when the message is not small, or there is no memory.
@@ -222,6 +342,9 @@ void RendezvousSend::release_all() noexcept {
     }
     _export.reset();
     _block.release();
+    if (_place) {
+        _resources.order->give_back(*std::exchange(_place, std::nullopt));
+    }
     if (_shared != nullptr) {
         _resources.segment.unmap(std::exchange(_shared, nullptr), _shared_bytes);
         if (is_over()) {
@@ -249,11 +372,22 @@ void RendezvousSend::give_back() noexcept {
 }
 
 void RendezvousSend::copy_out() {
+    if (_in_order) {
+        const std::scoped_lock lock(_mutex);
+        tell_in_order(false);  // what comes later in the stream may overwrite the buffer
+        _resources.order->flush();
+        return;
+    }
     while (!advance(Patience::endless)) {
     }
 }
 
 void RendezvousSend::posted(const bool waits) {
+    if (_in_order) {
+        const std::scoped_lock lock(_mutex);
+        tell_in_order(!waits);
+        return;
+    }
     if (waits) {
         wait_until_ready();
     } else {
@@ -267,6 +401,9 @@ void RendezvousSend::posted(const bool waits) {
 }
 
 void RendezvousSend::leave() {
+    if (_in_order && _place) {
+        return;  // the stream has all that it takes, or soon will
+    }
     if (!std::exchange(_left, true)) {
         _resources.sends.leave(shared_from_this());
     }
@@ -454,6 +591,9 @@ bool RendezvousSend::serve() noexcept {
 bool RendezvousSend::step(const Patience patience) {
     if (_withdrawn) {
         return true;
+    }
+    if (_in_order) {
+        return advance_in_order(patience);
     }
     if (_is_copy) {
         if (!parts_done(true)) {

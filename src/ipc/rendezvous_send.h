@@ -17,6 +17,7 @@
 #include "gpu/gpu.h"
 #include "ipc/background.h"
 #include "ipc/offers.h"
+#include "ipc/order.h"
 #include "ipc/readiness.h"
 #include "protocol/send_path.h"
 #include "report/report.h"
@@ -53,6 +54,8 @@ class RendezvousSend final : public transport::OutgoingMessage,
     /// Offers the buffer in this way. False when that is not possible now; then another way may be tried. Throws Error,
     /// and BeyondAllocation where the receiver would read something else than the buffer.
     [[nodiscard]] bool offer(protocol::SendPath path);
+    /// The same, in the order of the default stream. False when the message does not go that way.
+    [[nodiscard]] bool offer_in_order(const protocol::SendPaths& paths);
     /// Offers a copy of a small message in host memory, which is made at once. There are places for small messages.
     void offer_copy_of(const void* packed);
     /// Tells the receiver that there is no message. advance() throws the error.
@@ -61,6 +64,7 @@ class RendezvousSend final : public transport::OutgoingMessage,
     [[nodiscard]] const std::byte* rts() const noexcept override;
     [[nodiscard]] std::size_t rts_length() const noexcept override { return ipc::rts_length(_ticket.slot); }
     [[nodiscard]] report::Path path() const noexcept override { return _path; }
+    [[nodiscard]] bool is_in_order() const noexcept override { return _in_order; }
     [[nodiscard]] int peer() const noexcept { return _peer; }
 
     void copy_out() override;
@@ -110,13 +114,22 @@ class RendezvousSend final : public transport::OutgoingMessage,
     [[nodiscard]] bool offer_copy_in_device_memory();
     [[nodiscard]] transfer::Location location_of_block() const;
     [[nodiscard]] bool offer_ring();
+    void tell_in_order(bool wake);
+    [[nodiscard]] std::shared_ptr<stream::Receipt> receipt() { return {shared_from_this(), &_receipt}; }
+    [[nodiscard]] bool is_queued(transport::Patience patience);
+    [[nodiscard]] bool advance_in_order(transport::Patience patience);
+    [[nodiscard]] bool lies_in_its_allocation() const noexcept;
+    [[noreturn]] void throw_beyond() const;
     void publish(const transfer::Location& location, bool is_copy, std::uint64_t available,
                  const transfer::Strided* shape = nullptr);
+    [[nodiscard]] bool describe_buffer(const transfer::Strided* shape, transfer::Location& location);
     /// wait_until_ready() for a send that does not wait. In a burst of such sends, one answer of the runtime serves
     /// several.
     void wait_in_turn();
     /// Whether these two have anything to wait for.
-    [[nodiscard]] bool is_read_by_its_receiver() const noexcept { return !_is_copy && _ring == nullptr && !_withdrawn; }
+    [[nodiscard]] bool is_read_by_its_receiver() const noexcept {
+        return !_is_copy && !_in_order && _ring == nullptr && !_withdrawn;
+    }
     /// Gives the message a ring. False when none is free and there is no memory for another.
     [[nodiscard]] bool find_ring(transfer::Location& location, transfer::RingMemory& memory);
     [[nodiscard]] bool step(transport::Patience patience);
@@ -145,9 +158,14 @@ class RendezvousSend final : public transport::OutgoingMessage,
     const gpu::PointerInfo _info;
     const std::shared_ptr<const transfer::TypedMemory> _typed;
     report::Path _path = report::Path::direct;
-    bool _is_copy = false;            ///< offered as a copy, which `_parts` are making
-    Clock::time_point _copy_began{};  ///< where the copy counts in the MappingAccount
-    trace::Stretch _traced;           ///< from the offer until the buffer is free
+    bool _in_order = false;                            ///< the default stream says when the bytes may be read
+    bool _asked_to = false;                            ///< it has been asked to
+    bool _waits = false;                               ///< it has been asked to wait for the receiver, too
+    stream::Receipt _receipt{stream::Outcome::added};  ///< of what it was asked last
+    std::optional<Order::Place> _place;                ///< of the copy that it makes
+    bool _is_copy = false;                             ///< offered as a copy, which `_parts` are making
+    Clock::time_point _copy_began{};                   ///< where the copy counts in the MappingAccount
+    trace::Stretch _traced;                            ///< from the offer until the buffer is free
     std::atomic<bool> _free{false};
     std::atomic<bool> _not_ready{false};  ///< in the Readiness
     bool _withdrawn = false;

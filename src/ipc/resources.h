@@ -13,6 +13,7 @@
 #include "ipc/mapping_account.h"
 #include "ipc/notes.h"
 #include "ipc/offers.h"
+#include "ipc/order.h"
 #include "ipc/reachability.h"
 #include "ipc/readiness.h"
 #include "ipc/send_list.h"
@@ -31,6 +32,7 @@ struct Options {
     using Allowed = protocol::SendFacts::Allowed;
     Allowed path = Allowed::all;
     bool cpu_copy = true;
+    bool order = false;  ///< messages in the order of the default stream, where both sides do that
     transfer::Tuning tuning;
 };
 
@@ -66,7 +68,8 @@ struct Resources {
     transfer::CpuWindow window;
     SharedRings rings;
     Reachability reachability;
-    std::atomic<bool> ending{false};  ///< gives up what only another process could complete
+    std::atomic<bool> ending{false};     ///< gives up what only another process could complete
+    const std::shared_ptr<Order> order;  ///< null where messages do not go in stream order
     const std::shared_ptr<Readiness> readiness;
     SendList sends;
     Background background;

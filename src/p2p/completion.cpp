@@ -174,9 +174,10 @@ class NativeRequests {
             }
         }
         const Attention attention(_operations);
+        const Together together;
         for (WaitLoop waiting(kOthers);; waiting.turn()) {
             AWAKEN_STEP("Waitall: round");
-            const gpu::CallsTogether together;
+            const gpu::CallsTogether calls_together;
             layer().node_peers.ask_readiness();
             const bool over = looks.round([this](const std::size_t i, const bool asks) {
                 using Found = protocol::PollingOrder::Found;
@@ -187,6 +188,7 @@ class NativeRequests {
             if (enough(over)) {
                 return;
             }
+            together.look();
         }
     }
     /// Looks at each operation once, or at some of very many, others the next time. Asks the MPI about one after the
@@ -196,7 +198,8 @@ class NativeRequests {
         static thread_local std::size_t turn = 0;
         const std::size_t count = _operations.size(), also = ++turn % count;
         const std::size_t first = count > kMost ? turn * kMost % count : 0;
-        const gpu::CallsTogether together;
+        const Together together;
+        const gpu::CallsTogether calls_together;
         layer().node_peers.ask_readiness();
         bool all = true, asks = true;
         std::size_t looks = 0;

@@ -337,6 +337,7 @@ int send_and_receive(MessageOp& message, const Posted& sent, const int destinati
     };
     int received_error = MPI_SUCCESS, sent_error = MPI_SUCCESS;
     bool departed = sending == MPI_REQUEST_NULL, arrived = false;
+    const Together together;
     for (WaitLoop waiting;; waiting.turn()) {
         departed = departed || is_over(sending, sent_error, ignored);
         if (!arrived && is_over(receiving, received_error, status)) {
@@ -347,6 +348,7 @@ int send_and_receive(MessageOp& message, const Posted& sent, const int destinati
         if (departed && arrived && over) {
             break;
         }
+        together.look();
     }
     message.conclude(status, received_error);
     return received_error != MPI_SUCCESS ? received_error : sent_error;

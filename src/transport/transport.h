@@ -36,6 +36,20 @@ enum class Patience : std::uint8_t {
     long_     ///< the completion of a nonblocking one
 };
 
+/// While one lives, messages that the calling thread advances may say that they are over before they have given their
+/// part to a GPU, so that several go together. Whoever makes it calls Transport::flush() at its end.
+class Gathering {
+  public:
+    Gathering() noexcept { ++_depth; }
+    ~Gathering() { --_depth; }
+    Gathering(const Gathering&) = delete;
+    Gathering& operator=(const Gathering&) = delete;
+    [[nodiscard]] static bool is_on() noexcept { return _depth != 0; }
+
+  private:
+    static inline thread_local int _depth = 0;
+};
+
 /// A message that this process sends. One thread at a time uses it.
 class OutgoingMessage {
   public:
@@ -45,6 +59,8 @@ class OutgoingMessage {
     [[nodiscard]] virtual const std::byte* rts() const noexcept = 0;
     [[nodiscard]] virtual std::size_t rts_length() const noexcept = 0;
     [[nodiscard]] virtual report::Path path() const noexcept = 0;
+    /// Whether no CPU waits for a GPU: the message is a part of the program's default stream.
+    [[nodiscard]] virtual bool is_in_order() const noexcept { return false; }
 
     /// Copies all of the message. The buffer is free when this returns. Call before the RTS is sent. Throws Error.
     virtual void copy_out() = 0;
@@ -81,6 +97,8 @@ class IncomingMessage {
     /// Why it failed. Call only when it is over.
     [[nodiscard]] virtual const std::optional<Error>& error() const noexcept = 0;
     [[nodiscard]] virtual report::Path path() const noexcept = 0;
+    /// See OutgoingMessage.
+    [[nodiscard]] virtual bool is_in_order() const noexcept { return false; }
     /// The caller is likely to advance other messages next; their copies go to the GPU along with this one's.
     virtual void join_others() noexcept {}
     /// The call ends, and the message goes on. May be called again.
@@ -139,6 +157,9 @@ class Transport {
     /// Lets receivers read the messages that are ready meanwhile. A call that waits asks before it looks at anything
     /// else: until the answer is there, receivers can only wait. Costs a load where there is nothing.
     virtual void ask_readiness() noexcept {}
+    /// Gives GPUs what messages have gathered: all of it, or only what must not wait for more.
+    virtual void flush() noexcept {}
+    virtual void flush_late() noexcept {}
 
   protected:
     Transport() = default;

@@ -578,7 +578,7 @@ TEST_F(OffersTest, AReceiverLearnsWhenItMayReadTheSource) {
         EXPECT_EQ(*claim->ready, kNotReady) << "also when the message before in this slot was settled";
         EXPECT_TRUE(in.holds(*claim));
         out.mark_ready(ticket);
-        EXPECT_EQ(*claim->ready, kReady);
+        EXPECT_EQ(*claim->ready, ready_value(claim->generation));
         EXPECT_TRUE(in.holds(*claim));
         in.finish(*claim);
         out.release(ticket);

@@ -8,5 +8,6 @@ extern const char* const fill_source;     ///< fill.h
 extern const char* const compute_source;  ///< compute.h
 extern const char* const copy_source;     ///< copy.h
 extern const char* const combine_source;  ///< combine.h
+extern const char* const steps_source;    ///< steps.h
 
 }  // namespace awaken::gpu::kernels

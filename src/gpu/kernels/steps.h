@@ -1,0 +1,100 @@
+// Steps of messages that a GPU takes by itself, in the order of a stream: wait for a word, copy, write words.
+//
+// A word counts messages: it is reached when it is at least the wanted number, counted around zero. The words that a
+// kernel waits for lie in memory of its own GPU; the GPU of another process writes them.
+#pragma once
+
+#include "copy_bytes.h"
+#include "portable.h"
+
+namespace awaken::kernels {
+
+struct Step {
+    device_pointer<const u32> awaited;   ///< null: nothing is waited for
+    device_pointer<const u32> released;  ///< host memory: the CPU gives the step up by writing this word
+    device_pointer<u8> target;
+    device_pointer<const u8> source;
+    u64 bytes;
+    device_pointer<u32> told;       ///< null: nobody is told
+    device_pointer<u64> told_host;  ///< in host memory; null: nobody
+    u64 told_host_number;
+    device_pointer<u32> counter;  ///< a word of this GPU's memory, zero before and after, of this step alone
+    u32 number;                   ///< wanted of `awaited` and `released`
+    u32 told_number;
+    u32 blocks;  ///< at least 1
+    u32 unused;
+};
+/// All steps travel in the arguments, which cost the launch some time. So there are two sizes.
+struct FewSteps {
+    Step list[4];
+};
+struct ManySteps {
+    Step list[32];
+};
+
+AWAKEN_DEVICE bool is_reached(u32 word, u32 number) {
+    return (i32)(word - number) >= 0;
+}
+
+/// True when the word is reached, false when the CPU gives the step up.
+AWAKEN_DEVICE bool wait_for_word(const Step& step) {
+    constexpr unsigned kLooksPerQuestion = 64;  // the CPU's word is on the other side of the bus
+    for (unsigned looks = 1; !is_reached(load_acquire(step.awaited), step.number); ++looks) {
+        if (looks % kLooksPerQuestion == 0 && is_reached(load_acquire(step.released), step.number)) {
+            return false;
+        }
+        spin_pause();
+    }
+    return true;
+}
+
+/// What the threads of a block do for a step that has `blocks` blocks. `given_up` is a word of shared memory.
+AWAKEN_DEVICE void take_step(const Step& step, u32* given_up, u32 block, u32 blocks) {
+    if (thread_index().x == 0) {
+        given_up[0] = address(step.awaited) != 0 && !wait_for_word(step) ? 1 : 0;
+    }
+    block_barrier();
+    if (given_up[0] == 0) {
+        copy_bytes(step.target, step.source, step.bytes, (u64)block * block_size().x + thread_index().x,
+                   (u64)blocks * block_size().x);
+    }
+    block_barrier_before_fence();
+    if (thread_index().x != 0) {
+        return;
+    }
+    if (blocks > 1) {
+        device_fence();
+        if (atomic_add(step.counter, 1U) != blocks - 1) {
+            return;
+        }
+        step.counter[0] = 0;
+    }
+    if (address(step.told) != 0) {
+        store_release(step.told, step.told_number);
+    }
+    if (address(step.told_host) != 0) {
+        store_release(step.told_host, step.told_host_number);
+    }
+}
+
+/// Take several steps. Launch with as many blocks in x as all steps have together. Blocks start in their order, so
+/// steps that wait come after those that wait for nothing: then none keeps another process from what it waits for.
+template <typename Steps>
+AWAKEN_DEVICE void take_steps(const Steps& steps, u32* given_up) {
+    u32 block = block_index().x;
+    u32 at = 0;
+    for (; block >= steps.list[at].blocks; ++at) {
+        block -= steps.list[at].blocks;
+    }
+    take_step(steps.list[at], given_up, block, steps.list[at].blocks);
+}
+AWAKEN_KERNEL(awaken_few_steps, FewSteps steps) {
+    AWAKEN_SHARED(u32, given_up, 1);
+    take_steps(steps, given_up);
+}
+AWAKEN_KERNEL(awaken_steps, ManySteps steps) {
+    AWAKEN_SHARED(u32, given_up, 1);
+    take_steps(steps, given_up);
+}
+
+}  // namespace awaken::kernels

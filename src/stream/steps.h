@@ -1,0 +1,92 @@
+// Steps of messages in the order of the default stream.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpu/gpu.h"
+
+namespace awaken::stream {
+
+/// What one step waits for, copies and tells, in this order. Addresses are those by which the device reaches the
+/// memory. See gpu/kernels/steps.h.
+struct Step {
+    const std::uint32_t* awaited = nullptr;   ///< a word of the device; null: nothing is waited for
+    const std::uint32_t* released = nullptr;  ///< host memory, by which the CPU gives the step up
+    std::uint32_t number = 0;                 ///< at which either is reached
+    void* target = nullptr;
+    const void* source = nullptr;
+    std::size_t bytes = 0;
+    std::uint32_t* told = nullptr;  ///< a word of this or another device; null: none is told
+    std::uint32_t told_number = 0;
+    std::uint64_t* told_host = nullptr;  ///< host memory; null: nobody is told there
+    std::uint64_t told_host_number = 0;
+};
+
+/// What became of a step that was added.
+enum class Outcome : std::uint8_t { added, queued, failed };
+using Receipt = std::atomic<Outcome>;
+
+/// The steps of one device. Thread-safe.
+class Steps {
+  public:
+    using Clock = std::chrono::steady_clock;
+
+    explicit Steps(gpu::Runtime& runtime) noexcept : _runtime(runtime) {}
+    ~Steps();
+    Steps(const Steps&) = delete;
+    Steps& operator=(const Steps&) = delete;
+
+    /// Loads the kernel, when first asked, and again while the device was busy. False when there is none.
+    [[nodiscard]] bool prepare(int device);
+
+    /// -1 while no kernel is loaded.
+    [[nodiscard]] int device() const noexcept { return _device.load(std::memory_order_acquire); }
+
+    /// Adds a step for the next flush(). prepare() has said yes.
+    /// @param noted becomes the step's number when the step has been queued; may be null.
+    /// @param soon  whoever gathers steps should not let this one wait for others.
+    void add(const Step& step, std::shared_ptr<Receipt> receipt, std::atomic<std::uint32_t>* noted = nullptr,
+             bool soon = false);
+    /// Whether steps wait for flush().
+    [[nodiscard]] bool any() const noexcept { return _any.load(std::memory_order_acquire); }
+    /// Whether they have waited so long, or one of them should not wait.
+    [[nodiscard]] bool is_late(std::chrono::microseconds limit) noexcept;
+    /// Queues what was added behind everything that the program has given to the device's default stream: first the
+    /// steps that wait for nothing, each kind in its order. A full launch queue makes this wait.
+    void flush() noexcept;
+    /// Why a flush failed; success while none has.
+    [[nodiscard]] gpu::Status failure() const;
+
+    /// Nothing is queued any more, and nothing waits. Safe to call twice.
+    void shut_down() noexcept;
+
+  private:
+    struct Added {
+        Step step;
+        std::shared_ptr<Receipt> receipt;
+        std::atomic<std::uint32_t>* noted;
+    };
+    [[nodiscard]] gpu::Status load(int device);
+    [[nodiscard]] gpu::Status launch(std::size_t first, std::size_t count) noexcept;
+
+    gpu::Runtime& _runtime;
+    mutable std::mutex _mutex;
+    std::atomic<int> _device{-1};
+    bool _refused = false;
+    gpu::ModuleHandle _module;
+    gpu::KernelHandle _few, _many;
+    std::uint32_t* _counters = nullptr;
+    std::vector<Added> _added;
+    std::atomic<bool> _any{false};
+    bool _soon = false;
+    Clock::time_point _since{};  ///< of the first that was added
+    gpu::Status _failure;
+};
+
+}  // namespace awaken::stream

@@ -1,0 +1,199 @@
+"""AWAKEN_DEFAULT_STREAM=order: messages as parts of the default stream. See docs/decisions/0042.
+
+The rank programs of messages give the same results as ever; tests/ranks/stream_order.cpp holds the streams up and shows
+that no call waits for them; random programs run with streams whose operations are late at random.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import pytest
+import test_random_programs
+
+ORDER = {"AWAKEN_DEFAULT_STREAM": "order"}
+# No sender copies a long message out because its receiver's processor was slow: it would not be mapped then, and the
+# first mapping may wait for the device.
+PATIENT = {**ORDER, "tune large_watch_us": "30000000"}
+
+# (MPI, emulated runtime, program, ranks, more arguments)
+Case = tuple[str, str, str, int, tuple[str, ...]]
+
+CASES: tuple[Case, ...] = (
+    ("mpich", "cuda:2", "stream_order", 2, ("--mix=device",)),
+    ("openmpi", "hip:2", "stream_order", 2, ("--mix=device",)),
+    ("mpi5", "cuda:2", "stream_order", 2, ("--mix=device",)),
+    ("mpich", "cuda:2", "messages", 2, ("--mix=device",)),
+    ("openmpi", "hip:2", "messages", 2, ("--mix=drawn-1",)),
+    ("mpich", "hip:2", "completion", 2, ()),
+    ("mpich", "cuda:3", "point_to_point", 3, ("--mix=drawn-1",)),
+    ("openmpi", "hip:2", "point_to_point", 2, ("--mix=device",)),
+    ("mpich", "cuda:2", "requests", 2, ("--mix=device",)),
+    ("mpich", "cuda:2", "wrong_arguments", 2, ()),
+    ("mpich", "cuda:2", "busy_device", 2, ("--except=persistent", "--except=iallreduce")),
+    # Where two ranks share a GPU, none may wait there for the other one.
+    ("mpich", "cuda:1", "messages", 2, ("--mix=device",)),
+)
+
+LONG_CASES: tuple[Case, ...] = (
+    *(
+        (mpi, emulate, program, ranks, arguments)
+        for mpi in ("mpich", "openmpi", "mpi5", "debian-openmpi")
+        for emulate, ranks in (("cuda:2", 2), ("hip:3", 3))
+        for program, arguments in (
+            ("stream_order", ("--mix=device",)),
+            ("messages", ()),
+            ("completion", ()),
+            ("point_to_point", ()),
+            ("requests", ()),
+            ("datatypes", ("--mix=device",)),
+            ("collectives", ("--mix=device",)),
+        )
+    ),
+    ("mpich", "cuda:2", "memory_churn", 2, ("--card-mib=64",)),
+    ("mpich", "cuda:2", "one_sided", 2, ("--mix=device",)),
+    ("mpich", "cuda:2", "message_windows", 2, ("--mix=device",)),
+)
+
+
+def name(case: Case) -> str:
+    mpi, emulate, program, ranks, arguments = case
+    return "-".join([program, mpi, emulate.replace(":", "x"), str(ranks), *(a.strip("-") for a in arguments)])
+
+
+def check(case: Case, path: Path, mpi: harness.Mpi, timeout: float) -> None:
+    _, emulate, program, ranks, arguments = case
+    gpu = "cuda" if emulate.startswith("cuda") else "hip"
+    result = harness.run_ranks(
+        mpi,
+        ranks,
+        [path, f"--gpu={gpu}", *arguments],
+        emulate=emulate,
+        environment=PATIENT if program == "stream_order" else ORDER,
+        timeout=timeout,
+    )
+    result.check()
+    assert "\nok " in result.output, f"no case ran\n{result.explain()}"
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_programs(
+    case: Case,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    check(case, rank_program(case[0], case[2]), mpi_named(case[0]), harness.HANG_S)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", LONG_CASES, ids=name)
+def test_programs_long(
+    case: Case,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    check(case, rank_program(case[0], case[2]), mpi_named(case[0]), harness.LONG_HANG_S)
+
+
+# (MPI, emulated runtime, ranks, first program, programs, seed and microseconds of the delays)
+Batch = tuple[str, str, int, int, int, str]
+BATCHES: tuple[Batch, ...] = (
+    ("mpich", "cuda:2", 2, 300000, 60, "3:300"),
+    ("openmpi", "hip:3", 3, 301000, 40, "5:200"),
+    ("mpi5", "cuda:2", 2, 302000, 30, "7:100"),
+    ("openmpi", "cuda:4", 4, 303000, 30, "9:500"),
+)
+LONG_BATCHES: tuple[Batch, ...] = tuple(
+    (mpi, f"{vendor}:{ranks}", ranks, 310000 + 10000 * ranks, 1000, f"{ranks}:300")
+    for mpi in ("mpich", "openmpi", "mpi5")
+    for vendor in ("cuda", "hip")
+    for ranks in (2, 3, 4)
+)
+
+
+def random_programs(batch: Batch, program: Path, mpi: harness.Mpi, timeout: float) -> None:
+    _, emulate, ranks, first, count, delays = batch
+    settings = {**ORDER, "AWAKEN_TEST_DELAYS": delays}
+    test_random_programs.compare(
+        mpi, emulate, ranks, program, [f"--first={first}", f"--count={count}"], timeout, settings
+    )
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: f"{batch[0]}-{batch[1].replace(':', 'x')}-{batch[2]}")
+def test_random_programs_with_late_streams(
+    batch: Batch,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    random_programs(batch, rank_program(batch[0], "random_program"), mpi_named(batch[0]), harness.HANG_S)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("batch", LONG_BATCHES, ids=lambda batch: f"{batch[0]}-{batch[1].replace(':', 'x')}-{batch[2]}")
+def test_random_programs_with_late_streams_long(
+    batch: Batch,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    random_programs(batch, rank_program(batch[0], "random_program"), mpi_named(batch[0]), 3600)
+
+
+@pytest.mark.parametrize(
+    ("ranks_in_order", "some_in_order"), [((0, 1), True), ((0,), False)], ids=["both", "one_waits"]
+)
+def test_the_report_counts_what_was_ordered(
+    ranks_in_order: tuple[int, ...],
+    some_in_order: bool,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """Messages go in stream order where both ranks do; what waited is named with its reason."""
+    report = tmp_path / "report.json"
+    script = tmp_path / "rank.sh"
+    which = "|".join(map(str, ranks_in_order))
+    script.write_text(
+        f"case $PMI_RANK in {which}) export AWAKEN_DEFAULT_STREAM=order ;; esac\n"
+        f'exec "{rank_program("mpich", "messages")}" "$@"\n'
+    )
+    result = harness.run_ranks(
+        mpi_named("mpich"),
+        2,
+        ["/bin/sh", script, "--gpu=cuda", "--mix=device"],
+        emulate="cuda:2",
+        environment={"AWAKEN_REPORT": str(report)},
+        timeout=harness.HANG_S,
+    )
+    result.check()
+    told = json.loads(report.read_text())
+    (note,) = (note for note in told["notes"] if "in the order of the default stream" in note)
+    ordered, waited = (int(word) for word in note.split() if word.isdigit())
+    assert (ordered > 1000) == some_in_order, note
+    assert waited > 0, note
+    reasons = {entry["reason"] for entry in told["fallbacks"] if entry["reason"].startswith("waited for the default")}
+    assert any("datatype with gaps" in reason for reason in reasons), reasons
+
+
+def test_an_unknown_word_lists_all(
+    awaken_program: Path, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    result = harness.run_ranks(
+        mpi_named("mpich"),
+        1,
+        [rank_program("mpich", "messages"), "--gpu=cuda"],
+        emulate="cuda:1",
+        environment={"AWAKEN_DEFAULT_STREAM": "ordered"},
+        timeout=harness.HANG_S,
+    )
+    assert result.status != 0, result.explain()
+    assert "use wait, trust or order" in result.output, result.explain()
