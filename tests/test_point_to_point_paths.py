@@ -379,7 +379,8 @@ def let_die(
     return result
 
 
-@pytest.mark.parametrize("path", PATHS)
+# In stream order a receive returns before its bytes are there: the error of a sender that has died comes with the next.
+@pytest.mark.parametrize("path", [path for path in PATHS if path != "order"])
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_death_ends_the_job(
     mpi: str,

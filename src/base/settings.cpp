@@ -242,9 +242,9 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_PATH", "auto | direct | ring | staged", "auto",
          "how messages between GPUs of one node travel: direct does not use the shared ring, ring never maps another "
          "process's memory, staged does neither"},
-        {"AWAKEN_DEFAULT_STREAM", "wait | trust", "wait",
+        {"AWAKEN_DEFAULT_STREAM", "wait | trust | order", "wait",
          "whether MPI calls wait for kernels in the default stream of a buffer's GPU; trust, for programs that "
-         "synchronise before they call MPI, makes small messages faster"},
+         "synchronise before they call MPI, makes small messages faster; order makes messages parts of that stream"},
         {"AWAKEN_NODES", "1 | 0", "1",
          "0 stages messages between nodes instead of pipelining them; needed when some ranks run without Awaken"},
         {"AWAKEN_COLLECTIVES", "rows", "",

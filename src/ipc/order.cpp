@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "ipc/resources.h"
 
 namespace awaken::ipc {

@@ -61,6 +61,9 @@ void RendezvousGet::start() noexcept {
         if (_resources.order != nullptr && fetch_in_order()) {
             _in_order.store(true, std::memory_order_release);
             _traced.end();
+            if (_use) {
+                _resources.background.take(shared_from_this());  // the mapping is in use until the GPU has the bytes
+            }
         } else if (!_use && !_refused) {
             begin();
         }
@@ -87,8 +90,6 @@ bool RendezvousGet::fetch_in_order() {
             return false;
         }
         from = static_cast<const std::byte*>(_from.address);
-        // The mapping is in use until the GPU has the bytes.
-        _resources.background.take(shared_from_this());
     }
     _resources.order->fetch(_peer, _claim, _buffer, from, _wanted, {shared_from_this(), &_receipt});
     return true;
