@@ -113,9 +113,11 @@ NativeGpu parse_native_gpu(const std::string& name, const std::string& value) {
 }
 
 DefaultStream parse_default_stream(const std::string& name, const std::string& value) {
-    return parse_word<DefaultStream>(
-        name, value, "a way to treat the default stream",
-        {{"wait", DefaultStream::wait}, {"trust", DefaultStream::trust}, {"order", DefaultStream::order}});
+    return parse_word<DefaultStream>(name, value, "a way to treat the default stream",
+                                     {{"wait", DefaultStream::wait},
+                                      {"trust", DefaultStream::trust},
+                                      {"order", DefaultStream::order},
+                                      {"order,check", DefaultStream::order_check}});
 }
 
 int parse_nodes(const std::string& name, const std::string& value) {
@@ -242,9 +244,10 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_PATH", "auto | direct | ring | staged", "auto",
          "how messages between GPUs of one node travel: direct does not use the shared ring, ring never maps another "
          "process's memory, staged does neither"},
-        {"AWAKEN_DEFAULT_STREAM", "wait | trust | order", "wait",
+        {"AWAKEN_DEFAULT_STREAM", "wait | trust | order | order,check", "wait",
          "whether MPI calls wait for kernels in the default stream of a buffer's GPU; trust, for programs that "
-         "synchronise before they call MPI, makes small messages faster; order makes messages parts of that stream"},
+         "synchronise before they call MPI, makes small messages faster; order makes messages parts of that stream, "
+         "and order,check shows programs that look at received data too early"},
         {"AWAKEN_NODES", "1 | 0", "1",
          "0 stages messages between nodes instead of pipelining them; needed when some ranks run without Awaken"},
         {"AWAKEN_COLLECTIVES", "rows", "",

@@ -43,10 +43,14 @@ enum class NativeGpu : std::uint8_t {
 
 /// What the layer does about work in the program's default stream.
 enum class DefaultStream : std::uint8_t {
-    wait,   ///< messages wait for it, as programs expect that launch kernels and call MPI without synchronising
-    trust,  ///< the program synchronises before it calls MPI, and nothing is asked
-    order   ///< messages become part of the stream: calls return when their order is settled
+    wait,        ///< messages wait for it, as programs expect that launch kernels and call MPI without synchronising
+    trust,       ///< the program synchronises before it calls MPI, and nothing is asked
+    order,       ///< messages become part of the stream: calls return when their order is settled
+    order_check  ///< the same, and buffers hold a pattern until their data arrive
 };
+[[nodiscard]] constexpr bool is_order(const DefaultStream word) noexcept {
+    return word == DefaultStream::order || word == DefaultStream::order_check;
+}
 
 struct Settings {
     bool enabled = true;                                    ///< AWAKEN: off makes the layer pass everything through

@@ -118,7 +118,8 @@ void NodePeers::use(gpu::Runtime& runtime) {
                        : settings.path == NodePath::ring ? Allowed::ring
                                                          : Allowed::all;
         options.cpu_copy = settings.cpu_copy;
-        options.order = settings.default_stream == DefaultStream::order;
+        options.order = is_order(settings.default_stream);
+        options.order_check = settings.default_stream == DefaultStream::order_check;
         options.tuning = _tuning;
         Layer& owner = _owner;
         _owned_link = std::make_unique<ipc::Link>(

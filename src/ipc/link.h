@@ -97,6 +97,8 @@ class Link final : public transport::Transport {
     [[nodiscard]] transfer::Exports& exports() noexcept { return _resources.exports; }
     [[nodiscard]] transfer::ExportedPool& exported() noexcept { return _resources.exported; }
     [[nodiscard]] transfer::Mappings& mappings() noexcept { return _resources.mappings; }
+    /// Null where messages do not go in stream order.
+    [[nodiscard]] stream::Ordering* ordering() noexcept { return _resources.order.get(); }
 
   private:
     /// A send in a slot of its own. Null when no slot is free.

@@ -16,11 +16,16 @@ constexpr std::chrono::microseconds kLeft{20};
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 /// So many looks without work until the background looks less often.
 constexpr unsigned kBusyLooks = 100;
+/// What a checked buffer holds until its data come, and how often a step looks at the CPU's word before it fetches
+/// them: each look takes about a microsecond.
+constexpr unsigned char kPattern = 0xb5;
+constexpr std::uint32_t kCheckLooks = 500;
 
 }  // namespace
 
 Order::Order(Resources& resources)
     : _resources(resources),
+      _checks(resources.options.order_check),
       _steps(resources.runtime),
       _pages(resources.runtime, resources.exports, resources.mappings, resources.processes, kSlots),
       _peers(static_cast<std::size_t>(resources.processes)) {}
@@ -76,6 +81,7 @@ bool Order::goes(const int peer, const int device) noexcept {
     }
     known.goes.store(true, std::memory_order_release);
     if (!_started.exchange(true)) {
+        static_cast<void>(_resources.runtime.create_stream(device, false, _asked));
         _resources.background.take(shared_from_this());
     }
     return true;
@@ -95,6 +101,7 @@ void Order::tell(const int peer, const Ticket& ticket, const std::byte* const fr
     step.told_host_number = ready_value(ticket.generation);
     _steps.add(step, std::move(receipt), nullptr, place == nullptr);
     if (wake && _sleeps.exchange(false)) {
+        _woken.store(true);
         _resources.background.take(shared_from_this());
     }
 }
@@ -113,6 +120,14 @@ void Order::wait(const int peer, const Ticket& ticket, std::shared_ptr<stream::R
     _steps.add(step, std::move(receipt), nullptr, true);
 }
 
+void Order::spoil(std::byte* const to, const std::size_t bytes) noexcept {
+    flush();  // a step that was added before may send what the buffer holds
+    if (const gpu::Status status = _resources.runtime.fill(to, kPattern, bytes, {nullptr, _steps.device()});
+        !status.ok()) {
+        _resources.notes.once("a received buffer was not filled with a pattern: " + status.message());
+    }
+}
+
 void Order::fetch(const int peer, const Claim& claim, std::byte* const to, const std::byte* const from,
                   const std::size_t bytes, std::shared_ptr<stream::Receipt> receipt) {
     const bool is_placed = place_of(peer, claim) != nullptr;
@@ -123,6 +138,7 @@ void Order::fetch(const int peer, const Claim& claim, std::byte* const to, const
     step.target = to;
     step.source = from;
     step.bytes = bytes;
+    step.delay = _checks ? kCheckLooks : 0;
     if (!is_placed) {  // nobody's stream waits for a copy in a place
         step.told = _pages.done_of(peer, claim.slot);
         step.told_number = step.number;
@@ -150,17 +166,20 @@ bool Order::pump() noexcept {
         return true;
     }
     _sleeps.store(false);
-    if (_steps.any()) {
-        _idle = 0;
-        if (_steps.is_late(kLeft)) {
-            flush();
-        }
-    } else {
-        ++_idle;
+    const bool is_late = _steps.is_late(kLeft);
+    if (is_late) {
+        flush();
     }
+    // What calls flush by themselves does not keep this thread awake: it may have to share its processor with them.
+    _idle = is_late || _woken.exchange(false) ? 0 : _idle + 1;
     if (const Clock::time_point now = Clock::now(); now - _looked > kBetweenLooks) {
         _looked = now;
+        look_after_own_gpu();
         look_after_peers();
+        const std::scoped_lock lock(_watch_mutex);
+        if (_watched != nullptr) {
+            _watched->look();
+        }
     }
     return false;
 }
@@ -186,12 +205,25 @@ bool Order::shares_its_gpu() const noexcept {
     return false;
 }
 
+/// A kernel that fails ends all work of its process. The CPU may be in a call that waits for a process which waits for
+/// that work, so it does not hear of the error by itself.
+void Order::look_after_own_gpu() noexcept {
+    bool over = false;
+    if (_asked.value != nullptr && !_resources.runtime.query_stream(_asked, over).ok() &&
+        !_resources.runtime.was_reset()) {
+        _resources.areas.of(_resources.own).page.failed.store(1, std::memory_order_release);
+    }
+}
+
 /// A process that has ended tells nobody that its bytes are there, or that it has read others'.
 void Order::look_after_peers() noexcept {
     for (int peer = 0; peer < _resources.processes; ++peer) {
         Peer& known = _peers[static_cast<std::size_t>(peer)];
-        if (!known.goes.load(std::memory_order_relaxed) || known.gone.load(std::memory_order_relaxed) ||
-            !_resources.reachability.seems_gone(peer, known.looked)) {
+        if (!known.goes.load(std::memory_order_relaxed) || known.gone.load(std::memory_order_relaxed)) {
+            continue;
+        }
+        const bool has_failed = _resources.areas.of(peer).page.failed.load(std::memory_order_acquire) != 0;
+        if (!has_failed && !_resources.reachability.seems_gone(peer, known.looked)) {
             continue;
         }
         known.gone.store(true);
@@ -204,9 +236,31 @@ void Order::look_after_peers() noexcept {
         }
         if (_resources.reachability.takes_rts(peer)) {  // else it has finalised MPI before
             const std::scoped_lock lock(_mutex);
-            _lost = _resources.reachability.name_of(peer) + " of MPI_COMM_WORLD ended";
+            _lost = has_failed ? "the GPU of " + _resources.reachability.name_of(peer) + " of MPI_COMM_WORLD failed"
+                               : _resources.reachability.name_of(peer) + " of MPI_COMM_WORLD ended";
             _resources.notes.once(_lost + " while messages to or from it may have been waiting in the default stream");
         }
+    }
+}
+
+gpu::Status Order::take(const std::span<const stream::Step> steps) {
+    for (const stream::Step& step : steps) {
+        _steps.add(step, nullptr);
+    }
+    flush();
+    return _steps.failure();
+}
+
+void Order::watch(stream::Watched* const watched) noexcept {
+    const std::scoped_lock lock(_watch_mutex);
+    _watched = watched;
+}
+
+void Order::end() noexcept {
+    _pages.release_all();
+    const std::scoped_lock lock(_watch_mutex);
+    if (_watched != nullptr) {
+        _watched->let_go();
     }
 }
 
@@ -218,6 +272,9 @@ void Order::finish() noexcept {
 }
 
 void Order::shut_down() noexcept {
+    if (_asked.value != nullptr) {
+        static_cast<void>(_resources.runtime.destroy_stream(std::exchange(_asked, {})));
+    }
     _steps.shut_down();
     _pages.shut_down();
 }

@@ -13,11 +13,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ipc/background.h"
 #include "ipc/offers.h"
+#include "stream/ordering.h"
 #include "stream/pages.h"
 #include "stream/steps.h"
 
@@ -26,7 +28,7 @@ namespace awaken::ipc {
 struct Resources;
 
 /// Thread-safe. The background asks it as long as the process runs.
-class Order final : public Job, public std::enable_shared_from_this<Order> {
+class Order final : public Job, public stream::Ordering, public std::enable_shared_from_this<Order> {
   public:
     using Place = stream::Pages::Place;
     using Clock = std::chrono::steady_clock;
@@ -37,7 +39,7 @@ class Order final : public Job, public std::enable_shared_from_this<Order> {
 
     /// Whether messages between this process's memory of `device` and `peer` go in stream order. Makes what that takes,
     /// when first asked; it is the same for both ends of a message.
-    [[nodiscard]] bool goes(int peer, int device) noexcept;
+    [[nodiscard]] bool goes(int peer, int device) noexcept override;
     /// Tries to be ready for goes() before there is work in any stream.
     void prepare() noexcept;
 
@@ -61,6 +63,11 @@ class Order final : public Job, public std::enable_shared_from_this<Order> {
     [[nodiscard]] const std::byte* place_of(const int peer, const Claim& claim) const noexcept {
         return _pages.place_of(peer, claim.from, claim.bytes);
     }
+    /// Whether buffers show that a program has looked at them too early.
+    [[nodiscard]] bool checks() const noexcept { return _checks; }
+    /// The receiver's stream fills the buffer with a pattern, which stays until the message comes, and for a moment at
+    /// least.
+    void spoil(std::byte* to, std::size_t bytes) noexcept;
     /// The receiver's stream fetches the message.
     void fetch(int peer, const Claim& claim, std::byte* to, const std::byte* from, std::size_t bytes,
                std::shared_ptr<stream::Receipt> receipt);
@@ -78,17 +85,21 @@ class Order final : public Job, public std::enable_shared_from_this<Order> {
     bool pump() noexcept override;
     [[nodiscard]] std::chrono::microseconds pause() const noexcept override;
     /// Waits until the default stream is over: what is queued there is a part of messages.
-    void finish() noexcept;
+    void finish() noexcept override;
+    [[nodiscard]] gpu::Status take(std::span<const stream::Step> steps) override;
+    void watch(stream::Watched* watched) noexcept override;
     /// Lets all waits go, now and later. Never calls the runtime.
-    void end() noexcept { _pages.release_all(); }
+    void end() noexcept;
     /// Call while the runtime is still there. Safe to call twice.
     void shut_down() noexcept;
 
   private:
+    void look_after_own_gpu() noexcept;
     void look_after_peers() noexcept;
     [[nodiscard]] bool shares_its_gpu() const noexcept;
 
     Resources& _resources;
+    const bool _checks;
     stream::Steps _steps;
     stream::Pages _pages;
     struct Peer {
@@ -106,9 +117,13 @@ class Order final : public Job, public std::enable_shared_from_this<Order> {
     bool _registered = false, _register_tried = false;
     std::string _lost;
     std::atomic<bool> _started{false};
+    gpu::StreamHandle _asked;  ///< without work; tells of errors of all streams, and no capture minds the question
     mutable std::atomic<bool> _sleeps{false};
-    unsigned _idle = 0;  ///< looks since there was something to flush; of the background alone
+    std::atomic<bool> _woken{false};
+    unsigned _idle = 0;  ///< looks since there was something for the background to flush
     Clock::time_point _looked{};
+    std::mutex _watch_mutex;
+    stream::Watched* _watched = nullptr;
 };
 
 }  // namespace awaken::ipc

@@ -91,6 +91,9 @@ bool RendezvousGet::fetch_in_order() {
         }
         from = static_cast<const std::byte*>(_from.address);
     }
+    if (_resources.order->checks()) {
+        _resources.order->spoil(_buffer, _wanted);
+    }
     _resources.order->fetch(_peer, _claim, _buffer, from, _wanted, {shared_from_this(), &_receipt});
     return true;
 }

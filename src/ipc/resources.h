@@ -32,7 +32,8 @@ struct Options {
     using Allowed = protocol::SendFacts::Allowed;
     Allowed path = Allowed::all;
     bool cpu_copy = true;
-    bool order = false;  ///< messages in the order of the default stream, where both sides do that
+    bool order = false;        ///< messages in the order of the default stream, where both sides do that
+    bool order_check = false;  ///< and received buffers hold a pattern until their data arrive
     transfer::Tuning tuning;
 };
 

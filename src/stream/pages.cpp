@@ -1,5 +1,7 @@
 #include "stream/pages.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -49,13 +51,8 @@ bool Pages::make(const int device, PageLocation& own) {
     }
     const std::size_t word_bytes = words() * sizeof(std::uint32_t);
     void* page = nullptr;
-    void* host = nullptr;
-    if (!_runtime.allocate_pinned(word_bytes, host).ok()) {
+    if (!make_host_words()) {
         return false;
-    }
-    _host = static_cast<std::uint32_t*>(host);
-    for (std::size_t i = 0; i < words(); ++i) {
-        std::atomic_ref(_host[i]).store(0, std::memory_order_relaxed);
     }
     // The words are zero before anybody learns of them.
     const bool made = _runtime.allocate(device, bytes(), page).ok() &&
@@ -79,6 +76,24 @@ bool Pages::make(const int device, PageLocation& own) {
     _location = own.location;
     own.there.store(1, std::memory_order_release);
     _device.store(device, std::memory_order_release);
+    return true;
+}
+
+std::size_t Pages::host_bytes() const noexcept {
+    constexpr std::size_t kMemoryPage = 4096;
+    return round_up(words() * sizeof(std::uint32_t), kMemoryPage);
+}
+
+bool Pages::make_host_words() noexcept {
+    void* const host = mmap(nullptr, host_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (host == MAP_FAILED) {
+        return false;
+    }
+    if (!_runtime.register_host(host, host_bytes()).ok()) {
+        munmap(host, host_bytes());
+        return false;
+    }
+    _host = static_cast<std::uint32_t*>(host);
     return true;
 }
 
@@ -182,8 +197,10 @@ void Pages::shut_down() noexcept {
     if (const int device = _device.exchange(-1); device >= 0) {
         _runtime.free_when_idle(std::exchange(_page, nullptr), device);
     }
-    if (_host != nullptr) {
-        _runtime.free_pinned_when_idle(std::exchange(_host, nullptr));
+    // What stays registered stays mapped until the process ends.
+    if (std::uint32_t* const host = std::exchange(_host, nullptr);
+        host != nullptr && _runtime.is_idle(-1) && _runtime.unregister_host(host).ok()) {
+        munmap(host, host_bytes());
     }
 }
 

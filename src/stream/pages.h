@@ -26,6 +26,7 @@ struct PageLocation {
     std::atomic<std::uint32_t> there;
     std::array<unsigned char, 16> gpu;  ///< its UUID
     transfer::Location location;
+    std::atomic<std::uint32_t> failed;  ///< the GPU does nothing any more: nobody should wait for it
 };
 
 /// Thread-safe.
@@ -113,6 +114,8 @@ class Pages {
     [[nodiscard]] std::byte* page_of(const int peer) const noexcept {
         return _peers[static_cast<std::size_t>(peer)].page.load(std::memory_order_acquire);
     }
+    [[nodiscard]] std::size_t host_bytes() const noexcept;
+    [[nodiscard]] bool make_host_words() noexcept;
     void release(std::size_t first, std::size_t count, std::uint32_t number) noexcept;
 
     struct Peer {
@@ -132,7 +135,7 @@ class Pages {
     std::atomic<int> _device{-1};
     transfer::Location _location{};
     std::byte* _page = nullptr;
-    std::uint32_t* _host = nullptr;
+    std::uint32_t* _host = nullptr;              ///< not of allocate_pinned(): a reset of the device would free it
     std::atomic<std::uint32_t> _long_places{0};  ///< one bit for each that is taken
     std::vector<Peer> _peers;
 };

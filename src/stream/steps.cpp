@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kFewSteps = 4, kMostSteps = 32;
 struct KernelStep {
     std::uint64_t awaited, released, target, source, bytes, told, told_host, told_host_number, counter;
-    std::uint32_t number, told_number, blocks, unused;
+    std::uint32_t number, told_number, blocks, delay;
 };
 static_assert(kMostSteps * sizeof(KernelStep) <= 4000, "a launch takes no more");
 
@@ -117,7 +117,9 @@ void Steps::flush() noexcept {
             if (status.ok() && _added[i].noted != nullptr) {
                 _added[i].noted->store(_added[i].step.number, std::memory_order_release);
             }
-            _added[i].receipt->store(status.ok() ? Outcome::queued : Outcome::failed, std::memory_order_release);
+            if (_added[i].receipt != nullptr) {
+                _added[i].receipt->store(status.ok() ? Outcome::queued : Outcome::failed, std::memory_order_release);
+            }
         }
     }
     _added.clear();
@@ -145,7 +147,7 @@ gpu::Status Steps::launch(const std::size_t first, const std::size_t count) noex
                    step.number,
                    step.told_number,
                    blocks,
-                   0};
+                   step.delay};
         all += blocks;
         longest = std::max(longest, step.bytes);
     }

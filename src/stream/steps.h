@@ -22,6 +22,7 @@ struct Step {
     void* target = nullptr;
     const void* source = nullptr;
     std::size_t bytes = 0;
+    std::uint32_t delay = 0;        ///< looks at `released` before the copy, for tests of programs
     std::uint32_t* told = nullptr;  ///< a word of this or another device; null: none is told
     std::uint32_t told_number = 0;
     std::uint64_t* told_host = nullptr;  ///< host memory; null: nobody is told there
@@ -49,6 +50,7 @@ class Steps {
     [[nodiscard]] int device() const noexcept { return _device.load(std::memory_order_acquire); }
 
     /// Adds a step for the next flush(). prepare() has said yes.
+    /// @param receipt may be null.
     /// @param noted becomes the step's number when the step has been queued; may be null.
     /// @param soon  whoever gathers steps should not let this one wait for others.
     void add(const Step& step, std::shared_ptr<Receipt> receipt, std::atomic<std::uint32_t>* noted = nullptr,

@@ -103,8 +103,9 @@ TEST(Settings, WordsOfThePaths) {
     EXPECT_EQ(refusal("AWAKEN_NATIVE_GPU=1"),
               "AWAKEN_NATIVE_GPU=1 is not an answer to whether the MPI takes device memory: use auto, yes or no");
     EXPECT_EQ(read({"AWAKEN_DEFAULT_STREAM=wait"}).default_stream, DefaultStream::wait);
-    EXPECT_EQ(refusal("AWAKEN_DEFAULT_STREAM=off"),
-              "AWAKEN_DEFAULT_STREAM=off is not a way to treat the default stream: use wait, trust or order");
+    EXPECT_EQ(
+        refusal("AWAKEN_DEFAULT_STREAM=off"),
+        "AWAKEN_DEFAULT_STREAM=off is not a way to treat the default stream: use wait, trust, order or order,check");
     EXPECT_EQ(refusal("AWAKEN_NODES=2"), "AWAKEN_NODES=2 is neither on nor off: use 1 or 0");
     EXPECT_EQ(refusal("AWAKEN_TEST_CPU_COPY=x"), "AWAKEN_TEST_CPU_COPY=x is neither on nor off: use 1 or 0");
 }

@@ -1,11 +1,12 @@
 // Steps of messages that a GPU takes by itself, in the order of a stream: wait for a word, copy, write words.
 //
-// A word counts messages: it is reached when it is at least the wanted number, counted around zero. The words that a
-// kernel waits for lie in memory of its own GPU; the GPU of another process writes them.
+// A word counts messages. The words that a kernel waits for lie in memory of its own GPU, or of the host; the GPU of
+// another process writes them.
 #pragma once
 
 #include "copy_bytes.h"
 #include "portable.h"
+#include "wait_for_word.h"
 
 namespace awaken::kernels {
 
@@ -22,7 +23,7 @@ struct Step {
     u32 number;                   ///< wanted of `awaited` and `released`
     u32 told_number;
     u32 blocks;  ///< at least 1
-    u32 unused;
+    u32 delay;   ///< looks at `released` before the copy
 };
 /// All steps travel in the arguments, which cost the launch some time. So there are two sizes.
 struct FewSteps {
@@ -32,18 +33,15 @@ struct ManySteps {
     Step list[32];
 };
 
-AWAKEN_DEVICE bool is_reached(u32 word, u32 number) {
-    return (i32)(word - number) >= 0;
-}
-
 /// True when the word is reached, false when the CPU gives the step up.
-AWAKEN_DEVICE bool wait_for_word(const Step& step) {
-    constexpr unsigned kLooksPerQuestion = 64;  // the CPU's word is on the other side of the bus
-    for (unsigned looks = 1; !is_reached(load_acquire(step.awaited), step.number); ++looks) {
-        if (looks % kLooksPerQuestion == 0 && is_reached(load_acquire(step.released), step.number)) {
+AWAKEN_DEVICE bool wait_for_step(const Step& step) {
+    if (!wait_for_word(step.awaited, step.released, step.number)) {
+        return false;
+    }
+    for (unsigned looks = 0; looks < step.delay; ++looks) {
+        if (is_reached(load_acquire(step.released), step.number)) {
             return false;
         }
-        spin_pause();
     }
     return true;
 }
@@ -51,7 +49,7 @@ AWAKEN_DEVICE bool wait_for_word(const Step& step) {
 /// What the threads of a block do for a step that has `blocks` blocks. `given_up` is a word of shared memory.
 AWAKEN_DEVICE void take_step(const Step& step, u32* given_up, u32 block, u32 blocks) {
     if (thread_index().x == 0) {
-        given_up[0] = address(step.awaited) != 0 && !wait_for_word(step) ? 1 : 0;
+        given_up[0] = address(step.awaited) != 0 && !wait_for_step(step) ? 1 : 0;
     }
     block_barrier();
     if (given_up[0] == 0) {
