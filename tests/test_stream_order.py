@@ -12,12 +12,17 @@ from pathlib import Path
 
 import harness
 import pytest
+import test_point_to_point_paths
 import test_random_programs
 
 ORDER = {"AWAKEN_DEFAULT_STREAM": "order"}
 # No sender copies a long message out because its receiver's processor was slow: it would not be mapped then, and the
 # first mapping may wait for the device.
 PATIENT = {**ORDER, "tune large_watch_us": "30000000"}
+
+# A receive into host memory whose request is freed: nothing tells when its data are there, and here the sender's stream
+# is one more to wait for.
+NOT_PROMISED = ("--except=freed_receive",)
 
 # (MPI, emulated runtime, program, ranks, more arguments)
 Case = tuple[str, str, str, int, tuple[str, ...]]
@@ -26,12 +31,14 @@ CASES: tuple[Case, ...] = (
     ("mpich", "cuda:2", "stream_order", 2, ("--mix=device",)),
     ("openmpi", "hip:2", "stream_order", 2, ("--mix=device",)),
     ("mpi5", "cuda:2", "stream_order", 2, ("--mix=device",)),
+    ("mpich", "hip:2", "stream_order", 2, ("--mix=device", "--threads")),
+    ("openmpi", "cuda:3", "collectives", 3, ("--mix=device", "--filter=reduce")),
     ("mpich", "cuda:2", "messages", 2, ("--mix=device",)),
     ("openmpi", "hip:2", "messages", 2, ("--mix=drawn-1",)),
     ("mpich", "hip:2", "completion", 2, ()),
     ("mpich", "cuda:3", "point_to_point", 3, ("--mix=drawn-1",)),
     ("openmpi", "hip:2", "point_to_point", 2, ("--mix=device",)),
-    ("mpich", "cuda:2", "requests", 2, ("--mix=device",)),
+    ("mpich", "cuda:2", "requests", 2, ("--mix=device", *NOT_PROMISED)),
     ("mpich", "cuda:2", "wrong_arguments", 2, ()),
     ("mpich", "cuda:2", "busy_device", 2, ("--except=persistent", "--except=iallreduce")),
     # Where two ranks share a GPU, none may wait there for the other one.
@@ -48,7 +55,7 @@ LONG_CASES: tuple[Case, ...] = (
             ("messages", ()),
             ("completion", ()),
             ("point_to_point", ()),
-            ("requests", ()),
+            ("requests", NOT_PROMISED),
             ("datatypes", ("--mix=device",)),
             ("collectives", ("--mix=device",)),
         )
@@ -147,6 +154,29 @@ def test_random_programs_with_late_streams_long(
     random_programs(batch, rank_program(batch[0], "random_program"), mpi_named(batch[0]), 3600)
 
 
+@pytest.mark.sanitizer
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+def test_early_looks_find_a_pattern(
+    mpi: str,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """With order,check a buffer holds a pattern until its data come; all other results are as ever."""
+    gpu = emulate.split(":")[0]
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        2,
+        [rank_program(mpi, "stream_order"), f"--gpu={gpu}", "--mix=device"],
+        emulate=emulate,
+        environment={**PATIENT, "AWAKEN_DEFAULT_STREAM": "order,check"},
+        timeout=harness.HANG_S,
+    )
+    result.check()
+    assert "ok looked_at_early" in result.output, result.explain()
+
+
 @pytest.mark.parametrize(
     ("ranks_in_order", "some_in_order"), [((0, 1), True), ((0,), False)], ids=["both", "one_waits"]
 )
@@ -184,6 +214,89 @@ def test_the_report_counts_what_was_ordered(
     assert any("datatype with gaps" in reason for reason in reasons), reasons
 
 
+# ---- ends ------------------------------------------------------------------------------------------------------------
+
+LATE = {**ORDER, "AWAKEN_TEST_DELAYS": "3:1000"}
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2"), ("mpi5", "hip:2")])
+@pytest.mark.parametrize("mode", ["finalize", "reset"])
+def test_work_is_queued_at_the_end(
+    mode: str,
+    mpi: str,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """MPI_Finalize finishes what the streams have; after a reset of the device it ends without."""
+    command: list[str | Path] = [rank_program(mpi, "order_ends"), mode, f"--gpu={emulate.split(':')[0]}"]
+    result = harness.run_ranks(mpi_named(mpi), 2, command, emulate=emulate, environment=LATE, timeout=harness.HANG_S)
+    result.check()
+    assert f"ok {mode}" in result.output, result.explain()
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+@pytest.mark.parametrize("mode", ["message", "collective", "abort"])
+def test_a_rank_dies_with_work_queued(
+    mode: str,
+    mpi: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """The others' streams go on, by the launcher's help or without, and the job ends."""
+    heard = tmp_path / "heard"
+    for launcher in ((), test_point_to_point_paths.NO_CLEANUP[mpi]):
+        command = harness.rank_command(mpi_named(mpi), 2, [rank_program(mpi, "order_ends"), mode, "--gpu=cuda"])
+        command[1:1] = launcher
+        variables = {
+            **harness.clean_environment(),
+            **mpi_named(mpi).environment,
+            **LATE,
+            "AWAKEN_EMULATE": "cuda:2",
+            "SURVIVOR_FILE": str(heard),
+        }
+        result = harness.run(command, variables, foreign_files=harness.FILES_OF_MPIS)
+        for file in result.left:
+            if file.name.startswith(harness.FILES_OF_MPIS):
+                file.unlink(missing_ok=True)
+        assert not result.problems, result.explain()
+        assert "FAIL" not in result.output, result.explain()
+        # Told to leave it alone, launchers still end the survivor in some runs, before it can say anything.
+        assert not heard.exists() or heard.read_text() == f"ok {mode}\n", result.explain()
+
+
+@pytest.mark.parametrize(("mpi", "variable"), [("mpich", "PMI_RANK"), ("openmpi", "OMPI_COMM_WORLD_RANK")])
+def test_a_kernel_fails(
+    mpi: str,
+    variable: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """An error of the default stream comes out in a call of MPI, and the job ends."""
+    script = tmp_path / "rank.sh"
+    script.write_text(
+        f"case ${variable} in 1) export AWAKEN_TEST_FAULTS=kernel-error=60 ;; esac\n"
+        f'exec "{rank_program(mpi, "order_ends")}" "$@"\n'
+    )
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        2,
+        ["/bin/sh", script, "error", "--gpu=cuda"],
+        emulate="cuda:2",
+        environment=LATE,
+        timeout=harness.HANG_S,
+    )
+    assert result.status != 0, result.explain()
+    # The other rank may be the first to say so.
+    assert "an error of an earlier kernel" in result.output or "the GPU of rank 1" in result.output, result.explain()
+
+
 def test_an_unknown_word_lists_all(
     awaken_program: Path, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
 ) -> None:
@@ -196,4 +309,4 @@ def test_an_unknown_word_lists_all(
         timeout=harness.HANG_S,
     )
     assert result.status != 0, result.explain()
-    assert "use wait, trust or order" in result.output, result.explain()
+    assert "use wait, trust, order or order,check" in result.output, result.explain()

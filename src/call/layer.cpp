@@ -55,6 +55,16 @@ Layer::Layer(const loader::Binding& mpi, Settings given)
     below.load_below(binding);
 }
 
+void Layer::count_order(const char* const function, const bool is_in_order, const char* const why_not) {
+    if (!is_order(settings.default_stream)) [[likely]] {
+        return;
+    }
+    (is_in_order ? ordered : waited).fetch_add(1, std::memory_order_relaxed);
+    if (!is_in_order && settings.report) {
+        ledger.add_fallback(function, std::string("waited for the default stream: ") + why_not);
+    }
+}
+
 gpu::Runtime& Layer::look_for_gpu() {
     gpu::Runtime& runtime = gpu::find_in_use(settings.gpu);
     if (runtime.vendor() != gpu::Vendor::none) {

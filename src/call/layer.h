@@ -71,8 +71,10 @@ class Layer {
     /// Whether the calls that complete operations come here. False in a process in which no GPU can appear.
     bool tracks_operations = true;
     report::Ledger ledger;
-    /// Messages of GPU memory with AWAKEN_DEFAULT_STREAM=order, both ends counted. The ledger says why some waited.
-    std::atomic<std::uint64_t> ordered_messages{0}, waited_messages{0};
+    /// Messages (both ends) and collectives of GPU memory with AWAKEN_DEFAULT_STREAM=order.
+    std::atomic<std::uint64_t> ordered{0}, waited{0};
+    /// Counts one for the report, and why it was not a part of the default stream.
+    void count_order(const char* function, bool is_in_order, const char* why_not);
     RankTrace trace;
 
     /// Like gpu(), but does not look for a runtime; null until gpu() has found one.

@@ -129,6 +129,7 @@ void NodePeers::use(gpu::Runtime& runtime) {
         _owned_engine = std::make_unique<coll::Engine>(
             runtime, _owned_link->exports(), _owned_link->exported(), _owned_link->mappings(), _owned_link->copies(),
             options.tuning, [&owner](const std::string& reason) { owner.ledger.add_fallback("collectives", reason); });
+        _owned_engine->order_by(_owned_link->ordering());
         _engine.store(_owned_engine.get(), std::memory_order_release);
     }
     _owner.receive_readiness.want([this] {

@@ -82,11 +82,11 @@ report::Identity identity_of(const Layer& owner) {
     if (settings.default_stream == DefaultStream::trust) {
         identity.gpu += "; kernels in the default stream are not waited for (AWAKEN_DEFAULT_STREAM=trust)";
     }
-    if (settings.default_stream == DefaultStream::order) {
-        identity.notes.push_back(std::to_string(owner.ordered_messages.load()) +
-                                 " sends and receives of this rank went in the order of the default stream, and " +
-                                 std::to_string(owner.waited_messages.load()) +
-                                 " waited for it (AWAKEN_DEFAULT_STREAM=order)");
+    if (is_order(settings.default_stream)) {
+        identity.notes.push_back(
+            std::to_string(owner.ordered.load()) +
+            " sends, receives and collectives of this rank went in the order of the default stream, and " +
+            std::to_string(owner.waited.load()) + " waited for it (AWAKEN_DEFAULT_STREAM=order)");
     } else if (std::string advice = trust_advice(*runtime); !advice.empty()) {
         identity.notes.push_back(std::move(advice));
     }

@@ -570,13 +570,20 @@ void OnNode::try_reach() {
 
 bool OnNode::run() {
     Layer& owner = layer();
-    const std::unique_ptr<coll::CollectiveOp> collective = finished_operation();
+    arguments.may_be_in_order = is_order(owner.settings.default_stream);
+    arguments.alone = !owner.several_threads();
+    std::unique_ptr<coll::CollectiveOp> collective = finished_operation();
+    arguments.may_be_in_order = false;
     const auto bytes = static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes));
     if (_node_comm->must_try_reach()) {
         try_reach();
     }
     if (collective->decision() == coll::CollectiveOp::Decision::ours) {
         _call.account(path_of(*collective), bytes);
+        owner.count_order(_call.name(), collective->is_in_order(), collective->why_not_in_order());
+        if (collective->is_in_order()) {
+            coll::CollectiveOp::keep(std::move(collective));
+        }
         return true;
     }
     _all_host = collective->decision() == coll::CollectiveOp::Decision::host;

@@ -165,8 +165,8 @@ std::byte* MemberBlocks::at(const int member) const noexcept {
     return _blocks[static_cast<std::size_t>(member)].base + kLine;
 }
 
-std::span<std::byte> MemberBlocks::own_memory() const noexcept {
-    return {_blocks[static_cast<std::size_t>(_own)].base, _bytes};
+std::span<std::byte> MemberBlocks::memory_of(const int member) const noexcept {
+    return {_blocks[static_cast<std::size_t>(member)].base, _bytes};
 }
 
 }  // namespace awaken::node

@@ -70,8 +70,8 @@ class MemberBlocks {
     [[nodiscard]] int own() const noexcept { return _own; }
     /// The bytes of a member's part, at a multiple of 128.
     [[nodiscard]] std::byte* at(int member) const noexcept;
-    /// All memory of this member's part, including what stands before those bytes.
-    [[nodiscard]] std::span<std::byte> own_memory() const noexcept;
+    /// All memory of a member's part, including what stands before those bytes.
+    [[nodiscard]] std::span<std::byte> memory_of(int member) const noexcept;
 
   private:
     using Block = KeptBlocks::Block;

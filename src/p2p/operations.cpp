@@ -37,18 +37,6 @@ void account(const report::Path path, const std::int64_t bytes) noexcept {
     }
 }
 
-/// Counts a message for the report, and why it was not a part of the default stream.
-void count_order(const char* const function, const bool is_in_order, const char* const why_not) {
-    Layer& owner = layer();
-    if (owner.settings.default_stream != DefaultStream::order) [[likely]] {
-        return;
-    }
-    (is_in_order ? owner.ordered_messages : owner.waited_messages).fetch_add(1, std::memory_order_relaxed);
-    if (!is_in_order && owner.settings.report) {
-        owner.ledger.add_fallback(function, std::string("waited for the default stream: ") + why_not);
-    }
-}
-
 /// Why a message is not sent in the order of the default stream, as far as its sender knows.
 const char* why_not_in_order(const protocol::SendFacts& facts) {
     using Receiver = protocol::SendFacts::Receiver;
@@ -310,7 +298,7 @@ Posted SendOperation::prepare(const Mode mode, const void* const buffer, const s
     const protocol::SendPaths paths = protocol::choose_send_paths(message.facts, layer().node_peers.tuning());
     const bool is_offered = offer(message, paths);
     if (message.facts.served) {
-        count_order(_call->name(), is_offered && _message->is_in_order(), why_not_in_order(message.facts));
+        layer().count_order(_call->name(), is_offered && _message->is_in_order(), why_not_in_order(message.facts));
     }
     if (is_offered) {
         _call->account(_message->path(), message.bytes());
@@ -643,8 +631,8 @@ void RecvOperation::conclude_fetched() {
     if (!_located.served) {
         _message->went_to_host();
     } else {
-        count_order(Call::current != nullptr ? Call::current->name() : "MPI_Recv", _message->is_in_order(),
-                    _first == nullptr ? "a datatype with gaps" : "it was not sent in stream order");
+        layer().count_order(Call::current != nullptr ? Call::current->name() : "MPI_Recv", _message->is_in_order(),
+                            _first == nullptr ? "a datatype with gaps" : "it was not sent in stream order");
     }
     if (size > _capacity) {
         _error = truncated();
@@ -664,7 +652,8 @@ void RecvOperation::conclude_plain(const MPI_Status& status, const int error, co
         deliver(_delivered);
     }
     if (_located.served) {
-        count_order(Call::current != nullptr ? Call::current->name() : "MPI_Recv", false, "it came through the MPI");
+        layer().count_order(Call::current != nullptr ? Call::current->name() : "MPI_Recv", false,
+                            "it came through the MPI");
         account(report::Path::staged, _delivered);
         // The link guesses from this where the next message of that sender will go. The communicator may be gone by
         // now, so it cannot tell the sender.

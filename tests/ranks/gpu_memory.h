@@ -71,9 +71,13 @@ class Gpu {
     /// Complete on return.
     virtual void write(void* destination, const void* source, std::size_t bytes) = 0;
     virtual void read(void* destination, const void* source, std::size_t bytes) = 0;
+    /// The same in a stream that does not synchronise with the default one: sees what is there now.
+    virtual void read_beside(void* destination, const void* source, std::size_t bytes) = 0;
     /// These two look synchronous and are not: they return before the device is done.
     virtual void memset(void* destination, int value, std::size_t bytes) = 0;
     virtual void copy_on_device(void* destination, const void* source, std::size_t bytes) = 0;
+    /// In the default stream, as a kernel of the program's.
+    virtual void copy_in_stream(void* destination, const void* source, std::size_t bytes) = 0;
     virtual void synchronize() = 0;
     /// The calling thread's current device or context, as text.
     [[nodiscard]] virtual std::string current() = 0;
@@ -201,9 +205,15 @@ class NoGpu : public Gpu {
             std::memcpy(destination, source, bytes);
         }
     }
+    void read_beside(void* destination, const void* source, std::size_t bytes) override {
+        read(destination, source, bytes);
+    }
     void memset(void* destination, int value, std::size_t bytes) override { std::memset(destination, value, bytes); }
     void copy_on_device(void* destination, const void* source, std::size_t bytes) override {
         std::memmove(destination, source, bytes);
+    }
+    void copy_in_stream(void* destination, const void* source, std::size_t bytes) override {
+        copy_on_device(destination, source, bytes);
     }
     void synchronize() override {}
     std::string current() override { return "no GPU"; }
@@ -266,6 +276,8 @@ class CudaGpu : public Gpu {
         _library.find(_create_stream, "cuStreamCreate");
         _library.find(_destroy_stream, "cuStreamDestroy_v2");
         _library.find(_finish_stream, "cuStreamSynchronize");
+        _library.find(_to_host_async, "cuMemcpyDtoHAsync_v2");
+        _library.find(_on_device_async, "cuMemcpyDtoDAsync_v2");
         _library.find(_call_host, "cuLaunchHostFunc");
         _library.find(_reserve, "cuMemAddressReserve");
         _library.find(_free_addresses, "cuMemAddressFree");
@@ -364,6 +376,13 @@ class CudaGpu : public Gpu {
             check(_to_host(destination, reinterpret_cast<std::uint64_t>(source), bytes), "cuMemcpyDtoH");
         });
     }
+    void read_beside(void* destination, const void* source, std::size_t bytes) override {
+        void* stream = nullptr;
+        check(_create_stream(&stream, kNonBlocking), "cuStreamCreate");
+        check(_to_host_async(destination, reinterpret_cast<std::uint64_t>(source), bytes, stream), "cuMemcpyDtoHAsync");
+        check(_finish_stream(stream), "cuStreamSynchronize");
+        check(_destroy_stream(stream), "cuStreamDestroy");
+    }
     void memset(void* destination, int value, std::size_t bytes) override {
         check(_memset(reinterpret_cast<std::uint64_t>(destination), static_cast<unsigned char>(value), bytes),
               "cuMemsetD8");
@@ -371,6 +390,11 @@ class CudaGpu : public Gpu {
     void copy_on_device(void* destination, const void* source, std::size_t bytes) override {
         check(_on_device(reinterpret_cast<std::uint64_t>(destination), reinterpret_cast<std::uint64_t>(source), bytes),
               "cuMemcpyDtoD");
+    }
+    void copy_in_stream(void* destination, const void* source, std::size_t bytes) override {
+        check(_on_device_async(reinterpret_cast<std::uint64_t>(destination), reinterpret_cast<std::uint64_t>(source),
+                               bytes, nullptr),
+              "cuMemcpyDtoDAsync");
     }
     void synchronize() override { check(_synchronize(), "cuCtxSynchronize"); }
     std::string current() override {
@@ -509,6 +533,8 @@ class CudaGpu : public Gpu {
     int (*_create_stream)(void**, unsigned) = nullptr;
     int (*_destroy_stream)(void*) = nullptr;
     int (*_finish_stream)(void*) = nullptr;
+    int (*_to_host_async)(void*, std::uint64_t, std::size_t, void*) = nullptr;
+    int (*_on_device_async)(std::uint64_t, std::uint64_t, std::size_t, void*) = nullptr;
     int (*_call_host)(void*, void (*)(void*), void*) = nullptr;
 };
 
@@ -535,6 +561,7 @@ class HipGpu : public Gpu {
         _library.find(_create_stream, "hipStreamCreateWithFlags");
         _library.find(_destroy_stream, "hipStreamDestroy");
         _library.find(_finish_stream, "hipStreamSynchronize");
+        _library.find(_memcpy_async, "hipMemcpyAsync");
         _library.find(_call_host, "hipLaunchHostFunc");
         check(_count(&_devices), "hipGetDeviceCount");
     }
@@ -612,11 +639,21 @@ class HipGpu : public Gpu {
             where_reached(source, [&] { check(_memcpy(destination, source, bytes, kDeviceToHost), "hipMemcpy"); });
         }
     }
+    void read_beside(void* destination, const void* source, std::size_t bytes) override {
+        void* stream = nullptr;
+        check(_create_stream(&stream, kNonBlocking), "hipStreamCreateWithFlags");
+        check(_memcpy_async(destination, source, bytes, kDeviceToHost, stream), "hipMemcpyAsync");
+        check(_finish_stream(stream), "hipStreamSynchronize");
+        check(_destroy_stream(stream), "hipStreamDestroy");
+    }
     void memset(void* destination, int value, std::size_t bytes) override {
         check(_memset(destination, value, bytes), "hipMemset");
     }
     void copy_on_device(void* destination, const void* source, std::size_t bytes) override {
         check(_memcpy(destination, source, bytes, kDeviceToDevice), "hipMemcpy");
+    }
+    void copy_in_stream(void* destination, const void* source, std::size_t bytes) override {
+        check(_memcpy_async(destination, source, bytes, kDeviceToDevice, nullptr), "hipMemcpyAsync");
     }
     void synchronize() override { check(_synchronize(), "hipDeviceSynchronize"); }
     std::string current() override {
@@ -681,6 +718,7 @@ class HipGpu : public Gpu {
     int (*_create_stream)(void**, unsigned) = nullptr;
     int (*_destroy_stream)(void*) = nullptr;
     int (*_finish_stream)(void*) = nullptr;
+    int (*_memcpy_async)(void*, const void*, std::size_t, int, void*) = nullptr;
     int (*_call_host)(void*, void (*)(void*), void*) = nullptr;
 };
 

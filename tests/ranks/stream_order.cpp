@@ -2,6 +2,8 @@
 // of their messages is settled, and the bytes come when the streams go on.
 //
 // A call that waits for a GPU hangs, and the watch-dog names it.
+#include <cstdlib>
+
 #include "steps.h"
 
 using namespace ranks;
@@ -107,6 +109,31 @@ void exchange_first(Run& run, std::byte* out, std::byte* in, std::size_t bytes) 
         run.gpu().synchronize();
     }
     exchange(run, out, in, bytes);
+}
+
+/// With AWAKEN_DEFAULT_STREAM=order,check, whoever looks at a buffer before its data come finds a pattern.
+void looked_at_early(Run& run) {
+    const char* const word = std::getenv("AWAKEN_DEFAULT_STREAM");
+    const bool is_checked = word != nullptr && std::string(word) == "order,check" && !run.reference();
+    const std::vector<std::byte> pattern(kLarge, std::byte{0xb5});
+    for (const std::size_t bytes : {kSmall, kLarge}) {
+        meet(run);
+        std::byte* const out = device_memory(run, bytes);
+        std::byte* const in = device_memory(run, bytes);
+        exchange_first(run, out, in, bytes);
+        HeldUp held(run, run.rank == 0);
+        if (run.rank == 0) {
+            OK(MPI_Send(out, count_of(bytes), MPI_BYTE, 1, kTag, run.comm));
+        } else if (run.rank == 1) {
+            OK(MPI_Recv(in, count_of(bytes), MPI_BYTE, 0, kTag, run.comm, MPI_STATUS_IGNORE));
+            std::vector<std::byte> seen(bytes);
+            while (is_checked && std::memcmp(seen.data(), pattern.data(), bytes) != 0) {
+                run.gpu().read_beside(seen.data(), in, bytes);
+            }
+        }
+        OK(MPI_Barrier(run.comm));
+        held.end();
+    }
 }
 
 void exchanged(Run& run, std::size_t bytes) {
@@ -235,6 +262,108 @@ void probed(Run& run) {
     held.end();
 }
 
+/// As the program's kernels would.
+void copy_in_order(Run& run, std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (run.reference() || !run.gpu().present()) {
+        std::memcpy(to, from, bytes);
+    } else {
+        run.gpu().copy_in_stream(to, from, bytes);
+    }
+}
+
+struct Collective {
+    const char* name;
+    /// `count` integers of each rank or for each rank.
+    void (*call)(Run& run, const std::byte* out, std::byte* in, int count);
+};
+
+constexpr Collective kCollectives[] = {
+    {"allreduce", [](Run& run, const std::byte* out, std::byte* in,
+                     int count) { OK(MPI_Allreduce(out, in, count, MPI_INT, MPI_SUM, run.comm)); }},
+    {"bcast",
+     [](Run& run, const std::byte* out, std::byte* in, int count) {
+         OK(MPI_Bcast(run.rank == 0 ? const_cast<std::byte*>(out) : in, count, MPI_INT, 0, run.comm));
+     }},
+    {"reduce", [](Run& run, const std::byte* out, std::byte* in,
+                  int count) { OK(MPI_Reduce(out, in, count, MPI_INT, MPI_BXOR, run.size - 1, run.comm)); }},
+    {"allgather", [](Run& run, const std::byte* out, std::byte* in,
+                     int count) { OK(MPI_Allgather(out, count, MPI_INT, in, count, MPI_INT, run.comm)); }},
+    {"gather", [](Run& run, const std::byte* out, std::byte* in,
+                  int count) { OK(MPI_Gather(out, count, MPI_INT, in, count, MPI_INT, 0, run.comm)); }},
+    {"scatter", [](Run& run, const std::byte* out, std::byte* in,
+                   int count) { OK(MPI_Scatter(out, count, MPI_INT, in, count, MPI_INT, run.size - 1, run.comm)); }},
+    {"alltoall", [](Run& run, const std::byte* out, std::byte* in,
+                    int count) { OK(MPI_Alltoall(out, count, MPI_INT, in, count, MPI_INT, run.comm)); }},
+    {"reduce_scatter_block",
+     [](Run& run, const std::byte* out, std::byte* in, int count) {
+         OK(MPI_Reduce_scatter_block(out, in, count, MPI_INT, MPI_MAX, run.comm));
+     }},
+    {"scan", [](Run& run, const std::byte* out, std::byte* in,
+                int count) { OK(MPI_Scan(out, in, count, MPI_INT, MPI_SUM, run.comm)); }},
+};
+
+/// Collectives return when their order is settled.
+void collectives(Run& run) {
+    meet(run);
+    for (const std::size_t bytes : {kSmall, kLarge}) {
+        const int count = count_of(bytes / sizeof(int));
+        const std::size_t whole = bytes * static_cast<std::size_t>(run.size);
+        for (const Collective& collective : kCollectives) {
+            const Step step(run, collective.name);
+            std::byte* const out = device_memory(run, whole);
+            std::byte* const in = device_memory(run, whole);
+            std::byte* const next_out = device_memory(run, whole);
+            for (int round = 0; round < 3; ++round) {  // kernels are loaded, and memory is mapped
+                collective.call(run, out, in, count);
+            }
+            HeldUp held(run);
+            for (int round = 0; round < 3; ++round) {
+                copy_in_order(run, out, next_out, whole);
+                collective.call(run, out, in, count);
+                copy_in_order(run, next_out, in, bytes);
+            }
+            OK(MPI_Barrier(run.comm));
+            held.end();
+        }
+    }
+}
+
+/// More collectives than may be under way at a time, and messages between them.
+void among_messages(Run& run) {
+    meet(run);
+    constexpr int kRounds = 20;
+    const int count = count_of(kSmall / sizeof(int));
+    std::byte* const out = device_memory(run, kSmall);
+    std::byte* const sum = device_memory(run, kSmall);
+    std::byte* const in = device_memory(run, kSmall);
+    std::byte* const late = device_memory(run, kLarge);
+    std::byte* const large = device_memory(run, kLarge);
+    exchange_first(run, large, late, kLarge);
+    for (int round = 0; round < 3; ++round) {
+        OK(MPI_Allreduce(out, sum, count, MPI_INT, MPI_SUM, run.comm));
+    }
+    HeldUp held(run, run.rank != 0);
+    for (int round = 0; round < kRounds; ++round) {
+        MPI_Request requests[2];
+        OK(MPI_Irecv(late, count_of(kLarge), MPI_BYTE, previous(run), kTag, run.comm, &requests[0]));
+        OK(MPI_Isend(large, count_of(kLarge), MPI_BYTE, next(run), kTag, run.comm, &requests[1]));
+        if (round < 10) {  // further ones wait until the first are over
+            OK(MPI_Allreduce(out, sum, count, MPI_INT, MPI_SUM, run.comm));
+        }
+        OK(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        OK(MPI_Sendrecv(sum, count_of(kSmall), MPI_BYTE, next(run), kTag, in, count_of(kSmall), MPI_BYTE, previous(run),
+                        kTag, run.comm, MPI_STATUS_IGNORE));
+        copy_in_order(run, out, in, kSmall);
+        copy_in_order(run, large, sum, kSmall);
+    }
+    OK(MPI_Barrier(run.comm));
+    held.end();
+    for (int round = 0; round < kRounds; ++round) {
+        OK(MPI_Allreduce(out, sum, count, MPI_INT, MPI_SUM, run.comm));
+        copy_in_order(run, out, sum, kSmall);
+    }
+}
+
 void add_cases(Suite& suite) {
     suite.add("one_way", one_way, 2);
     suite.add("overwritten", overwritten);
@@ -242,18 +371,28 @@ void add_cases(Suite& suite) {
         suite.add("exchanged_" + std::to_string(bytes), [bytes](Run& run) { exchanged(run, bytes); });
     }
     suite.add("exchanged_large", [](Run& run) { exchanged(run, kLarge); });
+    suite.add("looked_at_early", looked_at_early, 2);
     suite.add("sent_first", sent_first);
     suite.add("windows", windows);
     suite.add("left_alone", left_alone, 2);
     suite.add("persistent", persistent);
     suite.add("probed", probed);
+    suite.add("collectives", collectives, 2);
+    suite.add("among_messages", among_messages, 2);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+    // Where several threads may call MPI, a collective's steps are queued one by one.
+    const bool threads = take_option(argc, argv, "--threads").has_value();
     Suite suite(argc, argv);
-    MPI_Init(&argc, &argv);
+    int provided = MPI_THREAD_SINGLE;
+    if (threads) {
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    } else {
+        MPI_Init(&argc, &argv);
+    }
     add_cases(suite);
     const int status = suite.run();
     MPI_Finalize();

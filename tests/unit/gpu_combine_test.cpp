@@ -33,6 +33,7 @@ using kernels::element_bytes;
 using kernels::ElementType;
 using kernels::is_defined;
 using kernels::kElementTypes;
+using kernels::kMostAwaited;
 using kernels::kMostMoves;
 using kernels::kMostPlaces;
 using kernels::kReductionOperations;
@@ -73,6 +74,10 @@ struct Notice {
     std::uint64_t counter = 0;
     std::uint64_t word = 0;
     std::uint64_t value = 0;
+    std::uint64_t awaited[kMostAwaited] = {};
+    std::uint64_t released = 0;
+    std::uint32_t awaited_count = 0;
+    std::uint32_t awaited_number = 0;
 };
 
 gpu::Runtime& emulated() {

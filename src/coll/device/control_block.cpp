@@ -12,12 +12,15 @@ namespace {
 
 constexpr std::size_t kLine = 128;
 
-// A slot: proposal, four marks, two locations, offsets.
+// A slot: proposal, seven marks, two locations, offsets.
 constexpr std::size_t kMappedAt = sizeof(Proposal);
+constexpr std::size_t kQueuedAt = kMappedAt + sizeof(Mark);
 constexpr std::size_t kDoneAt = kMappedAt + kLine;
+constexpr std::size_t kReadyAt = kDoneAt + sizeof(Mark);
 constexpr std::size_t kInvitedAt = kDoneAt + kLine;
 constexpr std::size_t kJoinedAt = kInvitedAt + sizeof(Mark);
-constexpr std::size_t kSendAt = kInvitedAt + kLine;
+constexpr std::size_t kLetGoAt = kInvitedAt + kLine;
+constexpr std::size_t kSendAt = kLetGoAt + sizeof(Mark);
 constexpr std::size_t kReceiveAt = kSendAt + round_up(sizeof(Location), 8);
 constexpr std::size_t kOffsetsAt = kReceiveAt + round_up(sizeof(Location), 8);
 
@@ -53,6 +56,18 @@ Mark& ControlBlock::mapped(const int member, const std::uint64_t number) const n
 
 Mark& ControlBlock::done(const int member, const std::uint64_t number) const noexcept {
     return *reinterpret_cast<Mark*>(at(member, number) + kDoneAt);
+}
+
+Mark& ControlBlock::ready(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Mark*>(at(member, number) + kReadyAt);
+}
+
+Mark& ControlBlock::queued(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Mark*>(at(member, number) + kQueuedAt);
+}
+
+Mark& ControlBlock::let_go(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Mark*>(at(member, number) + kLetGoAt);
 }
 
 Mark& ControlBlock::invited(const int member, const std::uint64_t number) const noexcept {

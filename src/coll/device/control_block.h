@@ -95,8 +95,16 @@ class ControlBlock {
     /// buffer. Only for collectives in which members may differ in that.
     [[nodiscard]] std::span<std::uint64_t> offsets(int member, std::uint64_t number) const noexcept;
 
-    /// This member's whole part, which has to be registered with the GPU runtime for the marks.
-    [[nodiscard]] std::span<std::byte> own_memory() const noexcept { return _parts.own_memory(); }
+    /// In stream order: says that this member's default stream has come to the collective. Its GPU writes that.
+    [[nodiscard]] Mark& ready(int member, std::uint64_t number) const noexcept;
+    /// In stream order: says that this member has queued its partition.
+    [[nodiscard]] Mark& queued(int member, std::uint64_t number) const noexcept;
+    /// In stream order: this member's CPU gives up its waits. Not in pinned memory, which a reset of the device frees.
+    [[nodiscard]] Mark& let_go(int member, std::uint64_t number) const noexcept;
+
+    /// A member's whole part. GPUs write the marks of their own member's, which has to be registered with the GPU
+    /// runtime for that; in stream order they also read others'.
+    [[nodiscard]] std::span<std::byte> memory_of(const int member) const noexcept { return _parts.memory_of(member); }
 
   private:
     struct Head {

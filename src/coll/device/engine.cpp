@@ -39,6 +39,10 @@ struct Notice {
     std::uint64_t counter;
     std::uint64_t word;
     std::uint64_t value;
+    std::array<std::uint64_t, kernels::kMostAwaited> awaited{};
+    std::uint64_t released = 0;
+    std::uint32_t awaited_count = 0;
+    std::uint32_t awaited_number = 0;
 };
 struct Moves {
     std::array<Engine::Copy, kernels::kMostMoves> list;
@@ -118,6 +122,37 @@ Engine::Engine(gpu::Runtime& runtime, transfer::Exports& exports, transfer::Expo
 
 Engine::~Engine() {
     shut_down();
+}
+
+void Engine::order_by(stream::Ordering* const ordering) noexcept {
+    _ordering = ordering;
+    if (ordering != nullptr) {
+        ordering->watch(this);
+    }
+}
+
+void Engine::keep(std::unique_ptr<Remains> remains) {
+    const std::scoped_lock lock(_kept_mutex);
+    _kept.push_back(std::move(remains));
+    _keeps.store(true, std::memory_order_release);
+}
+
+void Engine::sweep() noexcept {
+    if (!_keeps.load(std::memory_order_acquire)) {
+        return;
+    }
+    const std::unique_lock lock(_kept_mutex, std::try_to_lock);
+    if (lock.owns_lock()) {
+        std::erase_if(_kept, [](const std::unique_ptr<Remains>& each) { return each->look(); });
+        _keeps.store(!_kept.empty(), std::memory_order_release);
+    }
+}
+
+void Engine::let_go() noexcept {
+    const std::scoped_lock lock(_kept_mutex);
+    for (const std::unique_ptr<Remains>& each : _kept) {
+        each->let_go();
+    }
 }
 
 void Engine::note_once(const std::string& reason) {
@@ -351,7 +386,8 @@ std::uint64_t Engine::bytes_of(const std::vector<Fold>& folds, const std::vector
 }
 
 Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
-                           std::atomic<std::uint64_t>& word, const std::uint64_t value, const Beside beside) {
+                           std::atomic<std::uint64_t>& word, const std::uint64_t value, const Beside beside,
+                           const InOrder* const in_order) {
     const std::scoped_lock lock(_mutex);
     Device& on = device_of(device);
     const unsigned most_blocks = beside == Beside::kernels ? on.most_blocks_beside : on.most_blocks;
@@ -361,7 +397,8 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
         combines.push_back(on.combine_for(fold.code));
     }
     const gpu::KernelHandle move = on.move();
-    Work work = reserve(on, on.streams[on.next_stream++ % kStreams]);
+    Work work =
+        reserve(on, in_order != nullptr ? gpu::StreamHandle{nullptr, device} : on.streams[on.next_stream++ % kStreams]);
     work._traced.begin(trace::Kind::kernel, folds.empty() ? "copy kernel" : "reduction kernel", bytes_of(folds, copies),
                        device);
     const std::size_t copy_launches = (copies.size() + kernels::kMostMoves - 1) / kernels::kMostMoves;
@@ -371,11 +408,19 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
         // Kernels of one stream follow each other, so the last one speaks for all.
         notice = {reinterpret_cast<std::uint64_t>(static_cast<std::uint32_t*>(on.counters) + work._counter),
                   --left == 0 ? reinterpret_cast<std::uint64_t>(&word) : 0, value};
+        if (in_order != nullptr) {
+            std::copy(in_order->words.begin(), in_order->words.end(), notice.awaited.begin());
+            notice.released = in_order->released;
+            notice.awaited_count = static_cast<std::uint32_t>(in_order->words.size());
+            notice.awaited_number = in_order->number;
+        }
         const gpu::Status status = _runtime.launch(kernel, grid, {threads, 1, 1}, 0, work._stream, arguments);
         if (!status.ok()) {
             // Kernels that were started before go on; no other work gets the counter until they end.
-            static_cast<void>(_runtime.synchronize_stream(work._stream));
-            on.free_counters.push_back(work._counter);
+            if (in_order == nullptr) {
+                static_cast<void>(_runtime.synchronize_stream(work._stream));
+                on.free_counters.push_back(work._counter);
+            }
             work._engine = nullptr;
             fail("launching a kernel", status);
         }
@@ -436,6 +481,10 @@ Engine::Work::~Work() {
 }
 
 void Engine::Work::end() noexcept {
+    if (_engine != nullptr && _stream.value == nullptr) {
+        _traced.end();
+        _engine = nullptr;
+    }
     if (_engine != nullptr) {
         gpu::Runtime& runtime = _engine->_runtime;
         gpu::poll_until_over(
@@ -519,15 +568,27 @@ void Engine::give_up_retired(const std::chrono::microseconds patience) noexcept 
         return;
     }
     for (const std::unique_ptr<ControlBlock>& control_block : _retired) {
-        void* const memory = control_block->own_memory().data();
-        if (std::erase(_registered, memory) != 0) {
-            static_cast<void>(_runtime.unregister_host(memory));
+        for (int member = 0; member < control_block->members(); ++member) {
+            void* const memory = control_block->memory_of(member).data();
+            if (memory != nullptr && std::erase(_registered, memory) != 0) {
+                static_cast<void>(_runtime.unregister_host(memory));
+            }
         }
     }
     _retired.clear();
 }
 
 void Engine::shut_down() noexcept {
+    if (_ordering != nullptr && !_shut_down) {
+        if (_keeps.load()) {
+            _ordering->finish();
+            sweep();
+        }
+        _ordering->watch(nullptr);
+        let_go();
+        const std::scoped_lock lock(_kept_mutex);
+        _kept.clear();
+    }
     const std::scoped_lock lock(_mutex);
     if (std::exchange(_shut_down, true)) {
         return;

@@ -17,6 +17,7 @@
 #include "coll/device/plan.h"
 #include "coll/device/selection.h"
 #include "gpu/gpu.h"
+#include "stream/ordering.h"
 #include "trace/trace.h"
 #include "transfer/device_copies.h"
 #include "transfer/exports.h"
@@ -25,7 +26,7 @@
 
 namespace awaken::coll {
 
-class Engine {
+class Engine final : public stream::Watched {
   public:
     /// Called with the reason when something did not go the fastest way.
     using Note = std::function<void(const std::string& reason)>;
@@ -33,9 +34,31 @@ class Engine {
     /// Everything given must outlive the engine.
     Engine(gpu::Runtime& runtime, transfer::Exports& exports, transfer::ExportedPool& exported,
            transfer::Mappings& mappings, transfer::DeviceCopies& copies, const transfer::Tuning& tuning, Note note);
-    ~Engine();
+    ~Engine() override;
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
+
+    /// Collectives may be parts of the default stream; null: they may not. Before any collective.
+    void order_by(stream::Ordering* ordering) noexcept;
+    [[nodiscard]] stream::Ordering* ordering() const noexcept { return _ordering; }
+
+    /// What remains of a collective in the default stream when its call has returned.
+    class Remains {
+      public:
+        virtual ~Remains() = default;
+        Remains() = default;
+        Remains(const Remains&) = delete;
+        Remains& operator=(const Remains&) = delete;
+        /// True when nothing remains.
+        [[nodiscard]] virtual bool look() noexcept = 0;
+        /// Lets its waits go. Never calls the runtime.
+        virtual void let_go() noexcept = 0;
+    };
+    void keep(std::unique_ptr<Remains> remains);
+    /// Gives up what is over. Later calls do it, and look() now and then.
+    void sweep() noexcept;
+    void look() noexcept override { sweep(); }
+    void let_go() noexcept override;
 
     /// Whether there are kernels for this code (see kernels::code_of) on the device. Compiles them if need be, which
     /// takes up to seconds once per machine. `none`: there is no compiler; the reason is noted once. `not_yet`: the
@@ -51,7 +74,8 @@ class Engine {
         Work& operator=(Work&& other) noexcept;
         Work(const Work&) = delete;
         Work& operator=(const Work&) = delete;
-        /// Waits until the GPU is done.
+        /// Waits until the GPU is done, but not for the default stream: what it waits for may never come. Its kernel
+        /// then keeps what it uses.
         ~Work();
 
         [[nodiscard]] explicit operator bool() const noexcept { return _engine != nullptr; }
@@ -81,10 +105,18 @@ class Engine {
     };
     /// What the program is expected to do meanwhile. It gets more of the GPU's processors when it computes.
     enum class Beside : std::uint8_t { nothing, kernels };
+    /// The kernels are parts of the default stream, and their end waits for others': for these words (at most
+    /// kernels::kMostAwaited) to reach `number`, or for `released`.
+    struct InOrder {
+        std::span<const std::uint64_t> words;
+        std::uint64_t released = 0;
+        std::uint32_t number = 0;
+    };
     /// Starts kernels on `device`. When they are over, and everything that they have written can be seen everywhere,
     /// `word` (pinned or registered host memory) becomes `value`. Takes at least one fold or copy. Throws Error.
     [[nodiscard]] Work start(int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
-                             std::atomic<std::uint64_t>& word, std::uint64_t value, Beside beside = Beside::nothing);
+                             std::atomic<std::uint64_t>& word, std::uint64_t value, Beside beside = Beside::nothing,
+                             const InOrder* in_order = nullptr);
 
     /// Does one fold, and waits for it.
     void run(int device, const Fold& fold);
@@ -157,6 +189,10 @@ class Engine {
     bool _ccl_tried = false;
     const ccl::Library* _ccl = nullptr;
     std::atomic<int> _library_uses{0};  ///< by turns; -1: one alone
+    stream::Ordering* _ordering = nullptr;
+    std::mutex _kept_mutex;
+    std::vector<std::unique_ptr<Remains>> _kept;
+    std::atomic<bool> _keeps{false};
     bool _shut_down = false;
 };
 

@@ -21,7 +21,9 @@ enum Flag : std::uint32_t {
     failed = 8,    ///< this member ends with an error, and so all must
     reused = 16,   ///< what this member sends lies in its receive buffer
     library = 32,  ///< this member could do this with NCCL or RCCL
-    revoked = 64   ///< together with `failed`: the communicator was revoked
+    revoked = 64,  ///< together with `failed`: the communicator was revoked
+    early = 128,   ///< the member's default stream says by a mark when it has come to the collective
+    alone = 256    ///< together with `early`: see Arguments::alone
 };
 
 /// How often a member looks whether the others are alive, and at the state of kernels that should be over. Each look
@@ -89,9 +91,23 @@ bool NodeComm::registered(Engine& engine) {
     const std::scoped_lock lock(_mutex);
     if (!_register_tried) {
         _register_tried = true;
-        _registered = engine.register_memory(_control_block->own_memory());
+        _registered = engine.register_memory(_control_block->memory_of(own()));
     }
     return _registered;
+}
+
+bool NodeComm::all_registered(Engine& engine) {
+    if (!registered(engine)) {
+        return false;
+    }
+    const std::scoped_lock lock(_mutex);
+    if (!std::exchange(_all_tried, true)) {
+        _all_registered = true;
+        for (int member = 0; member < members() && _all_registered; ++member) {
+            _all_registered = member == own() || engine.register_memory(_control_block->memory_of(member));
+        }
+    }
+    return _all_registered;
 }
 
 std::unique_ptr<CollectiveOp> NodeComm::begin(const Arguments& arguments) {
@@ -156,14 +172,44 @@ CollectiveOp::~CollectiveOp() {
 }
 
 bool CollectiveOp::advance() {
+    const auto is_settled = [this] { return _state == State::over || _state == State::in_order; };
+    if (_engine != nullptr) {
+        _engine->sweep();  // another member may wait for a slot that one of these has
+    }
     try {
-        while (_state != State::over && step()) {
+        while (!is_settled() && step()) {
         }
     } catch (...) {
         give_up();
         throw;
     }
+    return is_settled();
+}
+
+void CollectiveOp::keep(std::unique_ptr<CollectiveOp> op) {
+    Engine& engine = *op->_engine;
+    engine.keep(std::move(op));
+}
+
+bool CollectiveOp::look() noexcept {
+    try {
+        if (work_is_done()) {
+            finish();
+        }
+    } catch (const Error& error) {
+        _engine->note_once(std::string("a collective in the default stream was given up: ") + error.what());
+        give_up();
+    } catch (const std::bad_alloc&) {
+        give_up();
+    }
     return _state == State::over;
+}
+
+void CollectiveOp::let_go() noexcept {
+    if (_early) {
+        _node_comm._control_block->let_go(_node_comm.own(), _number)
+            .value.store(mark_of(_number, Outcome::done), std::memory_order_release);
+    }
 }
 
 void CollectiveOp::revoke() noexcept {
@@ -175,6 +221,7 @@ void CollectiveOp::revoke() noexcept {
 
 /// Ends the operation here, and tells the other members.
 void CollectiveOp::give_up() noexcept {
+    let_go();
     _copies.clear();  // waits, as _work does
     const bool started = static_cast<bool>(_work) || _state == State::taking_turn || _state == State::working;
     if (_algorithm == Algorithm::ccl && started) {
@@ -187,6 +234,12 @@ void CollectiveOp::give_up() noexcept {
         proposal.flags = _revoked ? failed | revoked : failed;
         proposal.number.store(_number, std::memory_order_release);
         _proposed = true;
+    }
+    if (_ordered) {
+        for (const MarkOf mark : {MarkOf{&ControlBlock::queued}, MarkOf{&ControlBlock::ready}}) {
+            (_node_comm._control_block.get()->*mark)(_node_comm.own(), _number)
+                .value.store(mark_of(_number, Outcome::failed), std::memory_order_release);
+        }
     }
     if (_proposed) {
         if (_marked &&
@@ -231,7 +284,10 @@ bool CollectiveOp::step() {
                 }
             }
             _copies.clear();
-            if (!default_stream_is_over()) {
+            if (_early && !_arguments.alone) {
+                queue(true, false, nullptr);
+            }
+            if (!_early && !default_stream_is_over()) {
                 return false;
             }
             proposal();
@@ -245,6 +301,12 @@ bool CollectiveOp::step() {
                 return false;
             }
             decide();
+            return true;
+        case State::awaiting:
+            if (!all_are_ready()) {
+                return false;
+            }
+            go_on();
             return true;
         case State::joining:
             switch (node_comm._ccl.join(*_engine, *node_comm._control_block, _number, _device)) {
@@ -299,6 +361,14 @@ bool CollectiveOp::step() {
             _copies.clear();
             finish();
             return false;
+        case State::queueing:
+            if (!all_have_queued()) {
+                return false;
+            }
+            queue(false, true, &ControlBlock::done);
+            _state = State::in_order;
+            return true;
+        case State::in_order:
         case State::over:
             return false;
     }
@@ -464,20 +534,24 @@ bool CollectiveOp::prepare() {
         _takes_part = true;
         return true;
     }
-    gpu::Runtime& runtime = engine->runtime();
-    for (const Buffer* const buffer : {&given.send, &given.receive}) {
-        if (is_device(*buffer)) {
-            if (const gpu::Status status = runtime.order_after_default_stream(buffer->address, buffer->info);
-                !status.ok()) {
-                throw Error("preparing a buffer failed (" + status.message() + ")",
-                            "an error of an earlier kernel of the program also comes out here");
-            }
-        }
+    _why_not_in_order = why_not_early();
+    _early = _why_not_in_order == nullptr;
+    if (!_early) {
+        finish_synchronous_calls();
     }
+    // A copy is made once the default stream is over.
+    const auto is_late_for = [this](const Shown& shown) {
+        if (_early && shown.block) {
+            _early = false;
+            _why_not_in_order = "a copy of its memory";
+            finish_synchronous_calls();
+        }
+    };
     if (is_used(given.receive) && !show(given.receive, _receive, false)) {
         given.obstacle = "a rank has no memory left for copies";
         return true;
     }
+    is_late_for(_receive);
     // In most collectives in place, what a member sends is overwritten only after others have read it. In these, others
     // may read it later.
     const bool overwritten = given.kind == Kind::reduce_scatter || given.kind == Kind::alltoall ||
@@ -491,6 +565,7 @@ bool CollectiveOp::prepare() {
             given.obstacle = "a rank has no memory left for copies";
             return true;
         }
+        is_late_for(_send);
         if (_send.block) {
             copy_in(given.send, _send);
         }
@@ -508,16 +583,111 @@ bool CollectiveOp::prepare() {
     return true;
 }
 
+/// What seemingly synchronous calls of the program left behind is over when this returns, or comes before the copies.
+void CollectiveOp::finish_synchronous_calls() {
+    for (const Buffer* const buffer : {&_arguments.send, &_arguments.receive}) {
+        if (buffer->state == Buffer::State::device) {
+            if (const gpu::Status status = _engine->runtime().order_after_default_stream(buffer->address, buffer->info);
+                !status.ok()) {
+                throw Error("preparing a buffer failed (" + status.message() + ")",
+                            "an error of an earlier kernel of the program also comes out here");
+            }
+        }
+    }
+}
+
+/// Why the operation cannot be a part of the default stream, as far as this member knows. Null: it can.
+const char* CollectiveOp::why_not_early() {
+    stream::Ordering* const ordering = _engine->ordering();
+    if (ordering == nullptr || !_arguments.may_be_in_order) {
+        return "it was not asked";
+    }
+    for (const Buffer* const buffer : {&_arguments.send, &_arguments.receive}) {
+        if (buffer->state == Buffer::State::device && buffer->info.kind != gpu::MemoryKind::device) {
+            return "memory that is not a device's alone";
+        }
+    }
+    for (int member = 0; member < _node_comm.members(); ++member) {
+        if (member != _node_comm.own() &&
+            !ordering->goes(_node_comm._processes[static_cast<std::size_t>(member)], _device)) {
+            return "its ranks do not go in stream order, or not yet";
+        }
+    }
+    return _node_comm.all_registered(*_engine) ? nullptr
+                                               : "its shared memory cannot be registered with the GPU runtime";
+}
+
+/// A mark as kernels wait for it. Its lower half counts as well as the whole, and an outcome adds to it.
+const std::uint32_t* CollectiveOp::word_of(const MarkOf mark, const int member) const noexcept {
+    return reinterpret_cast<const std::uint32_t*>(&(_node_comm._control_block.get()->*mark)(member, _number).value);
+}
+
+/// Queues in the default stream: to say that it has come to the collective, and to wait for the marks of all other
+/// members. It has been settled that these come.
+void CollectiveOp::queue(const bool tells, const bool awaits, const MarkOf mark) {
+    std::array<stream::Step, kMostMembers> steps;
+    std::size_t count = 0;
+    if (tells) {
+        stream::Step& step = steps[count++];
+        step.told_host =
+            reinterpret_cast<std::uint64_t*>(&_node_comm._control_block->ready(_node_comm.own(), _number).value);
+        step.told_host_number = mark_of(_number, Outcome::done);
+        _told = true;
+    }
+    for (int member = 0; member < _node_comm.members() && awaits; ++member) {
+        if (member != _node_comm.own()) {
+            stream::Step& step = steps[count++];
+            step.awaited = word_of(mark, member);
+            step.released = word_of(&ControlBlock::let_go, _node_comm.own());
+            step.number = static_cast<std::uint32_t>(mark_of(_number, Outcome::done));
+        }
+    }
+    if (const gpu::Status status = _engine->ordering()->take({steps.data(), count}); !status.ok()) {
+        throw Error("a collective could not be queued in the default stream (" + status.message() + ")",
+                    "an error of an earlier kernel of the program comes out here");
+    }
+}
+
+bool CollectiveOp::all_are_ready() {
+    const ControlBlock& control_block = *_node_comm._control_block;
+    for (; _seen < control_block.members(); ++_seen) {
+        if ((control_block.proposal(_seen, _number).flags & early) == 0) {
+            continue;
+        }
+        const std::uint64_t number = control_block.ready(_seen, _number).value.load(std::memory_order_acquire) / 4;
+        if (number != _number) {
+            check_members("in a collective", number);
+            return false;
+        }
+    }
+    _seen = 0;
+    return true;
+}
+
+bool CollectiveOp::all_have_queued() {
+    const ControlBlock& control_block = *_node_comm._control_block;
+    for (; _seen < control_block.members(); ++_seen) {
+        const std::uint64_t number = control_block.queued(_seen, _number).value.load(std::memory_order_acquire) / 4;
+        if (number != _number) {
+            check_members("in a collective", number);
+            return false;
+        }
+    }
+    _seen = 0;
+    return true;
+}
+
 /// Marks the default stream, in the program's call if possible, since the operation must not wait for work that the
 /// program gives to the stream afterwards.
 void CollectiveOp::mark_default_stream() {
     Engine* const engine = _node_comm._engine.load(std::memory_order_acquire);
-    if (engine == nullptr || _arguments.asks || _arguments.obstacle != nullptr) {
+    _engine = engine;
+    if (engine == nullptr || _arguments.asks || _arguments.obstacle != nullptr ||
+        (_arguments.may_be_in_order && engine->ordering() != nullptr)) {
         return;
     }
     for (const Buffer* const buffer : {&_arguments.send, &_arguments.receive}) {
         if (buffer->state == Buffer::State::device && buffer->info.device >= 0) {
-            _engine = engine;
             _default_marked = engine->runtime().mark_default_stream(buffer->info.device, _default_mark).ok();
             return;
         }
@@ -556,6 +726,10 @@ void CollectiveOp::proposal() {
     proposal.flags = _takes_part ? std::uint32_t{takes} : 0;
     if (_reused) {
         proposal.flags |= reused;
+    }
+    if (_early) {
+        proposal.flags |=
+            given.alone && node_comm.members() <= static_cast<int>(kernels::kMostAwaited) ? early | alone : early;
     }
     proposal.device = 0;
     if (may_use_ccl() && _engine->use_library(Engine::LibraryUse::by_turns)) {
@@ -610,7 +784,7 @@ bool CollectiveOp::all_have_proposed() {
 void CollectiveOp::decide() {
     NodeComm& node_comm = _node_comm;
     ControlBlock& control_block = *node_comm._control_block;
-    std::uint32_t any = 0;
+    std::uint32_t any = 0, all = ~std::uint32_t{0};
     int refuses = -1;
     std::uint64_t bytes = 0;
     bool alike = true;
@@ -619,6 +793,7 @@ void CollectiveOp::decide() {
     for (int member = 0; member < control_block.members(); ++member) {
         const Proposal& proposal = control_block.proposal(member, _number);
         any |= proposal.flags;
+        all &= proposal.flags;
         alike = alike && proposal.signature == signature;
         bytes = std::max(bytes, proposal.bytes);
         kinds &= proposal.kinds;
@@ -683,6 +858,24 @@ void CollectiveOp::decide() {
     if (_algorithm == Algorithm::one_shot && (any & reused) != 0) {
         _algorithm = Algorithm::root_only;  // else a member would write over bytes that another has yet to read
     }
+    _ordered = (all & early) != 0 && _algorithm != Algorithm::ccl;
+    if (_early && !_ordered) {
+        _why_not_in_order =
+            _algorithm == Algorithm::ccl ? "NCCL or RCCL does it" : "another rank does not go in stream order";
+    }
+    _together = _ordered && (all & alone) != 0;
+    if (_early && !_told && !_together) {
+        queue(true, false, nullptr);
+    }
+    if (!_ordered && (any & early) != 0) {
+        _state = State::awaiting;
+        return;
+    }
+    go_on();
+}
+
+void CollectiveOp::go_on() {
+    NodeComm& node_comm = _node_comm;
     if (_algorithm == Algorithm::ccl) {
         if (wants_ccl()) {
             if (node_comm._ccl.ready()) {
@@ -971,7 +1164,14 @@ void CollectiveOp::start_work() {
     _plan = make_plan(shape, _algorithm);
     if (_plan.empty()) {
         mark_done(Outcome::done);
+        if (_together) {
+            queue(true, true, &ControlBlock::done);
+        }
+        say_queued();
         return;
+    }
+    if (_ordered) {
+        queue(!_told, true, &ControlBlock::ready);
     }
     std::vector<Engine::Fold> folds;
     const auto number_of = [this](const Operand& operand, const std::uint64_t bytes) {
@@ -1017,11 +1217,32 @@ void CollectiveOp::start_work() {
     for (const Move& move : _plan.moves) {
         copies.push_back({number_of(move.target, move.bytes), number_of(move.source, move.bytes), move.bytes});
     }
+    std::vector<std::uint64_t> others;
+    Engine::InOrder in_order;
+    for (int member = 0; member < _node_comm.members() && _together; ++member) {
+        if (member != _node_comm.own()) {
+            others.push_back(reinterpret_cast<std::uint64_t>(word_of(&ControlBlock::done, member)));
+        }
+    }
+    in_order.words = others;
+    in_order.released = reinterpret_cast<std::uint64_t>(word_of(&ControlBlock::let_go, node_comm.own()));
+    in_order.number = static_cast<std::uint32_t>(mark_of(_number, Outcome::done));
     start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
         const bool overlaps = _arguments.compulsory;  // the call has returned
         return _engine->start(_device, folds, copies, word, value,
-                              overlaps ? Engine::Beside::kernels : Engine::Beside::nothing);
+                              overlaps ? Engine::Beside::kernels : Engine::Beside::nothing,
+                              _ordered ? &in_order : nullptr);
     });
+    say_queued();
+}
+
+/// In order: others' default streams may wait for this member's partition.
+void CollectiveOp::say_queued() noexcept {
+    if (_ordered) {
+        _node_comm._control_block->queued(_node_comm.own(), _number)
+            .value.store(mark_of(_number, Outcome::done), std::memory_order_release);
+        _state = _together ? State::in_order : State::queueing;
+    }
 }
 
 void CollectiveOp::start(

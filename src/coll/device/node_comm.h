@@ -84,13 +84,17 @@ struct Arguments {
     bool compulsory = false;
     /// Nothing is done: the members only find out whether they would do this collective here.
     bool asks = false;
+    /// The caller's call may return when the operation is queued in the default stream.
+    bool may_be_in_order = false;
+    /// Nothing else of this process can wait in the default stream before this operation does: one thread calls MPI.
+    bool alone = false;
     /// Why this member cannot take part in anything but the MPI's own collective. Null: it can. Static.
     const char* obstacle = nullptr;
 };
 
 class NodeComm;
 
-class CollectiveOp {
+class CollectiveOp final : public Engine::Remains {
   public:
     enum class Decision : std::uint8_t {
         open,    ///< not all members have proposed
@@ -99,13 +103,21 @@ class CollectiveOp {
         ours
     };
 
-    ~CollectiveOp();
+    ~CollectiveOp() override;
     CollectiveOp(const CollectiveOp&) = delete;
     CollectiveOp& operator=(const CollectiveOp&) = delete;
 
     /// Does what can be done now. True when nothing remains to be done here: the operation was ours and is over, or it
-    /// is not ours. Throws Error when the operation failed; it is over then.
+    /// is not ours, or it is in order. Throws Error when the operation failed; it is over then.
     [[nodiscard]] bool advance();
+    /// The operation is a part of the default stream, and goes on there.
+    [[nodiscard]] bool is_in_order() const noexcept { return _state == State::in_order; }
+    /// Why it is not. Static text.
+    [[nodiscard]] const char* why_not_in_order() const noexcept { return _why_not_in_order; }
+    /// An operation in order is kept until it is over.
+    static void keep(std::unique_ptr<CollectiveOp> op);
+    [[nodiscard]] bool look() noexcept override;
+    void let_go() noexcept override;
     /// The communicator was revoked: ends the operation here, and tells the other members.
     void revoke() noexcept;
     [[nodiscard]] Decision decision() const noexcept { return _decision; }
@@ -124,12 +136,15 @@ class CollectiveOp {
         queued,
         copying_in,
         proposing,
+        awaiting,     ///< for the default streams of members that have proposed early
         joining,      ///< the members make a communicator of NCCL or RCCL
         reaching,     ///< this member cannot map another's memory yet, while its GPU is busy
         mapping,      ///< the members map each other's memory
         taking_turn,  ///< one collective of the node at a time uses NCCL or RCCL
         working,
         copying_out,
+        queueing,  ///< in order: others have not queued their partitions
+        in_order,
         over
     };
     using Clock = std::chrono::steady_clock;
@@ -158,6 +173,14 @@ class CollectiveOp {
     void copy_out(const Buffer& buffer, const Shown& shown);
     void mark_default_stream();
     [[nodiscard]] bool default_stream_is_over();
+    void finish_synchronous_calls();
+    [[nodiscard]] const char* why_not_early();
+    [[nodiscard]] bool all_are_ready();
+    [[nodiscard]] bool all_have_queued();
+    using MarkOf = Mark& (ControlBlock::*)(int, std::uint64_t) const noexcept;
+    [[nodiscard]] const std::uint32_t* word_of(MarkOf mark, int member) const noexcept;
+    void queue(bool tells, bool awaits, MarkOf mark);
+    void go_on();
     void look_for_dead_members(const char* doing) const;
     void look_for_failed_members() const;
     void proposal();
@@ -178,6 +201,7 @@ class CollectiveOp {
     [[nodiscard]] std::uint64_t room_of(const Operand& operand) const noexcept;
     [[nodiscard]] bool all_have_mapped();
     void start_work();
+    void say_queued() noexcept;
     [[nodiscard]] bool work_is_done();
     void mark_done(Outcome outcome) noexcept;
     void finish() noexcept;
@@ -203,6 +227,11 @@ class CollectiveOp {
     bool _copied = false;
     bool _has_turn = false;
     bool _reused = false;  ///< what this member sends lies in its receive buffer
+    bool _early = false;   ///< this member proposes before its default stream is over
+    bool _ordered = false;
+    bool _told = false;      ///< the default stream was told to say "ready"
+    bool _together = false;  ///< in order, and all members queue their kernels before anything else
+    const char* _why_not_in_order = "it was not asked";
     int _device = -1;
     int _seen = 0;  ///< members up to this one have proposed, mapped or finished
     bool _marked = false;
@@ -268,6 +297,8 @@ class NodeComm : public std::enable_shared_from_this<NodeComm> {
     void no_more_to_decide(std::uint64_t number);
     /// Whether kernels may write to this member's part of the control block.
     [[nodiscard]] bool registered(Engine& engine);
+    /// Whether they may read all members' parts, too.
+    [[nodiscard]] bool all_registered(Engine& engine);
 
     node::Segment& _segment;
     std::unique_ptr<ControlBlock> _control_block;
@@ -298,6 +329,8 @@ class NodeComm : public std::enable_shared_from_this<NodeComm> {
     std::vector<Allocations> _known;
     bool _registered = false;
     bool _register_tried = false;
+    bool _all_registered = false;
+    bool _all_tried = false;
 };
 
 }  // namespace awaken::coll

@@ -176,5 +176,7 @@ AWAKEN_CONSTANT unsigned same_kernel(unsigned code) {
 /// The most sources, or targets, of one launch of awaken_combine, and the most moves of one launch of awaken_move.
 inline constexpr unsigned kMostPlaces = 32;
 inline constexpr unsigned kMostMoves = 64;
+/// Words that a kernel waits for at its end.
+inline constexpr unsigned kMostAwaited = 8;
 
 }  // namespace awaken::kernels

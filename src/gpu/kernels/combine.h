@@ -1,6 +1,7 @@
 // The work of a collective operation that touches every byte: combining the data of several GPUs, and moving it. A
-// place is memory of this GPU, or memory of another GPU that is mapped by IPC. No kernel waits for another GPU. The
-// host orders the kernels, and a kernel's notice tells the host that the kernel is over.
+// place is memory of this GPU, or memory of another GPU that is mapped by IPC. No kernel waits for another GPU, but
+// for its end in stream order. The host orders the kernels, and a kernel's notice tells the host that the kernel is
+// over.
 //
 // AWAKEN_ONLY_CODE, defined before this text as a number made by code_of, leaves in awaken_combine only the parts that
 // this code needs. A run-time compiler then takes a fraction of the time.
@@ -9,6 +10,7 @@
 #include "codes.h"
 #include "copy_bytes.h"
 #include "portable.h"
+#include "wait_for_word.h"
 
 // The first is for loops over arrays that are to lie in registers. The second is for loops over targets, which would
 // otherwise make up most of the code.
@@ -43,6 +45,11 @@ struct Notice {
     device_pointer<u64> word;     ///< host memory that the GPU reaches; null: a later kernel of the stream gives the
                                   ///< notice
     u64 value;
+    /// In stream order the kernel then waits for the notices of other GPUs, see wait_for_word().
+    device_pointer<const u32> awaited[kMostAwaited];
+    device_pointer<const u32> released;
+    u32 awaited_count;
+    u32 awaited_number;
 };
 
 /// All threads of the block must reach this, after their last write.
@@ -65,6 +72,9 @@ AWAKEN_DEVICE void give_notice(const Notice& notice) {
         notice.counter[0] = 0;
     }
     store_release(notice.word, notice.value);
+    for (u32 i = 0; i < notice.awaited_count; ++i) {
+        wait_for_word(notice.awaited[i], notice.released, notice.awaited_number);
+    }
 }
 
 // ---- numbers and what is done with them -----------------------------------------------------------------------------
