@@ -124,6 +124,28 @@ LONG_BATCHES: tuple[Batch, ...] = tuple(
 )
 
 
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:4"), ("openmpi", "hip:4")])
+def test_parts_of_collectives_between_nodes(
+    mpi: str,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """The parts on a node may be in stream order; memory that they share with others goes back after that."""
+    gpu = emulate.split(":")[0]
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        4,
+        [rank_program(mpi, "collectives"), f"--gpu={gpu}", "--mix=device", "--filter=reduce_"],
+        emulate=emulate,
+        environment={**ORDER, "AWAKEN_TEST_NODES": "2", "AWAKEN_TEST_DELAYS": "4:500"},
+        timeout=harness.HANG_S,
+    )
+    result.check()
+    assert "\nok " in result.output, result.explain()
+
+
 def random_programs(batch: Batch, program: Path, mpi: harness.Mpi, timeout: float) -> None:
     _, emulate, ranks, first, count, delays = batch
     settings = {**ORDER, "AWAKEN_TEST_DELAYS": delays}

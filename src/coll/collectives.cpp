@@ -595,6 +595,10 @@ class Hierarchical {
     /// The error code for the program. All members tell each other their failures, since each has passed on what came
     /// from others. The MPI was told to return errors on the levels' communicators.
     [[nodiscard]] int outcome() {
+        // Parts may be in stream order, and use memory of the layer that goes back when the call ends.
+        if (ipc::Link* const link = layer().node_peers.link(); link != nullptr && link->ordering() != nullptr) {
+            link->ordering()->finish();
+        }
         const int failed = _failure || _error != MPI_SUCCESS ? 1 : 0;
         int any = failed;
         if (const int error = layer().real.Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, _communicator);
