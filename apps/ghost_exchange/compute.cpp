@@ -102,11 +102,13 @@ class HostCompute : public Compute {
 
 class DeviceCompute final : public Compute {
   public:
-    DeviceCompute(const Block& block, apps::Kernels& kernels, bool urgent) : _block(block), _kernels(kernels) {
+    DeviceCompute(const Block& block, apps::Kernels& kernels, Beside beside) : _block(block), _kernels(kernels) {
         int least = 0;
         int greatest = 0;
         HIP_CHECK(hipDeviceGetStreamPriorityRange(&least, &greatest));
-        HIP_CHECK(hipStreamCreateWithPriority(&_stream, hipStreamNonBlocking, urgent ? greatest : least));
+        HIP_CHECK(hipStreamCreateWithPriority(&_stream,
+                                              beside == Beside::nothing ? hipStreamDefault : hipStreamNonBlocking,
+                                              beside == Beside::kernels ? greatest : least));
     }
     ~DeviceCompute() override {
         for (const auto& [start, stop] : _timed) {
@@ -258,7 +260,7 @@ class StagedCompute final : public HostCompute {
   public:
     StagedCompute(const Block& block, apps::Kernels& kernels)
         : HostCompute(block),
-          _device(block, kernels, false),
+          _device(block, kernels, Beside::exchange),
           _x(Memory::device, block.cells()),
           _xnew(Memory::device, block.cells()) {}
 
@@ -297,8 +299,8 @@ std::unique_ptr<Compute> compute_on_host(const Block& block) {
     return std::make_unique<HostCompute>(block);
 }
 
-std::unique_ptr<Compute> compute_on_device(const Block& block, apps::Kernels& kernels, bool urgent) {
-    return std::make_unique<DeviceCompute>(block, kernels, urgent);
+std::unique_ptr<Compute> compute_on_device(const Block& block, apps::Kernels& kernels, Beside beside) {
+    return std::make_unique<DeviceCompute>(block, kernels, beside);
 }
 
 std::unique_ptr<Compute> compute_staged(const Block& block, apps::Kernels& kernels, std::string& problem) {

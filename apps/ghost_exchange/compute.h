@@ -3,6 +3,7 @@
 
 #include <hip/hip_runtime.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "array.h"
@@ -56,8 +57,11 @@ class Compute {
 
 /// The CPU computes on an array in host memory.
 [[nodiscard]] std::unique_ptr<Compute> compute_on_host(const Block& block);
-/// Kernels compute on an array where it lies, in a stream of their own. An urgent one is served before others.
-[[nodiscard]] std::unique_ptr<Compute> compute_on_device(const Block& block, apps::Kernels& kernels, bool urgent);
+/// The streams of kernels: one that synchronises with the default stream, as an MPI may that queues its work there;
+/// or one that goes on beside whatever is exchanged, and an urgent one, which is served before others.
+enum class Beside : std::uint8_t { nothing, exchange, kernels };
+/// Kernels compute on an array where it lies, in a stream of their own.
+[[nodiscard]] std::unique_ptr<Compute> compute_on_device(const Block& block, apps::Kernels& kernels, Beside beside);
 /// The array is in host memory; blur() copies what it needs to the device, and the result back. The CPU does the rest.
 /// `problem` says what happened where the device has no room for that.
 [[nodiscard]] std::unique_ptr<Compute> compute_staged(const Block& block, apps::Kernels& kernels, std::string& problem);

@@ -17,7 +17,8 @@ std::unique_ptr<Compute> make_compute(const Options& options, const Block& block
     if (options.memory == Memory::staged) {
         return compute_staged(block, *kernels, problem);
     }
-    return compute_on_device(block, *kernels, false);
+    return compute_on_device(block, *kernels,
+                             options.exchange == Exchange::overlap ? Beside::exchange : Beside::nothing);
 }
 
 /// The cells that can be computed before the halo has arrived, and around them a frame, which cannot. The frame is as
@@ -72,7 +73,7 @@ Simulation::Simulation(const std::string& program, const Options& options, const
                                       problem + "): use a smaller field or more ranks");
 
     if (options.exchange == Exchange::overlap && kernels_reach(options.memory)) {
-        _communication = compute_on_device(block, *machine.kernels(), true);
+        _communication = compute_on_device(block, *machine.kernels(), Beside::kernels);
     }
     _exchange = make_exchange(options, block, _communication ? *_communication : *_compute, machine.ccl());
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
 import os
 import re
@@ -134,6 +135,25 @@ def test_each_way_gives_the_bits_of_one_rank(number: int, memory: str, exchange:
     """Each way once, the shapes and MPIs in turn; all of them with each other in the long tests."""
     ranks, words = SHAPES[number % len(SHAPES)]
     check_way(memory, exchange, *PLACES[number % len(PLACES)], ranks, words)
+
+
+@pytest.mark.parametrize(("abi", "gpus"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+@pytest.mark.parametrize("exchange", ["packed", "persistent"])
+def test_streams_may_order_the_messages(exchange: str, abi: str, gpus: str, tmp_path: Path) -> None:
+    """Its kernels' stream synchronises with the default one, so its messages may be parts of that."""
+    report = tmp_path / "report.json"
+    words = f"-i 41 -j 37 -I 8 --check --memory device --exchange {exchange}"
+    result = run(
+        abi,
+        gpus,
+        *words.split(),
+        AWAKEN_DEFAULT_STREAM="order",
+        AWAKEN_REPORT=str(report),
+        AWAKEN_TEST_DELAYS="2:300",
+    )
+    check_result(result, 41, 37, 8)
+    (note,) = (note for note in json.loads(report.read_text())["notes"] if "in the order of the default" in note)
+    assert int(note.split()[0]) > 20, note
 
 
 @pytest.mark.long
