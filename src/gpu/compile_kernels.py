@@ -153,6 +153,7 @@ def sources_of(texts: str, codes: str) -> list[str]:
     ]
     return [
         text["copy"],
+        text["steps"],
         *(f"#define AWAKEN_PACK_PART {part}\n{text['pack']}" for part in PACK_PARTS),
         *(f"#define AWAKEN_ONLY_CODE {number}\n{text['combine']}" for number in numbers),
     ]

@@ -170,6 +170,8 @@ bool Order::pump() noexcept {
     _sleeps.store(false);
     const bool is_late = _steps.is_late(kLeft);
     if (is_late) {
+        // A reset has destroyed the kernels. Once that is noticed, launches fail, and touch nothing.
+        static_cast<void>(_resources.runtime.was_reset());
         flush();
     }
     // What calls flush by themselves does not keep this thread awake: it may have to share its processor with them.
@@ -210,9 +212,11 @@ bool Order::shares_its_gpu() const noexcept {
 /// A kernel that fails ends all work of its process. The CPU may be in a call that waits for a process which waits for
 /// that work, so it does not hear of the error by itself.
 void Order::look_after_own_gpu() noexcept {
+    if (_asked.value == nullptr || _resources.runtime.was_reset()) {
+        return;
+    }
     bool over = false;
-    if (_asked.value != nullptr && !_resources.runtime.query_stream(_asked, over).ok() &&
-        !_resources.runtime.was_reset()) {
+    if (!_resources.runtime.query_stream(_asked, over).ok() && !_resources.runtime.was_reset()) {
         _resources.areas.of(_resources.own).page.failed.store(1, std::memory_order_release);
     }
 }
