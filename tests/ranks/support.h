@@ -91,8 +91,10 @@ inline void fill_random(std::byte* bytes, std::size_t size, std::uint64_t seed) 
         const std::uint64_t word = mix_bits(seed + at);
         std::memcpy(bytes + at, &word, 8);
     }
-    const std::uint64_t word = mix_bits(seed + at);
-    std::memcpy(bytes + at, &word, size - at);
+    if (at < size) {
+        const std::uint64_t word = mix_bits(seed + at);
+        std::memcpy(bytes + at, &word, size - at);
+    }
 }
 
 inline std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
