@@ -174,6 +174,7 @@ struct SharedMemory {
 
 struct BlockState {
     Index3 index{};
+    unsigned fibers = 0;   ///< threads that have not been taken apart
     unsigned running = 0;  ///< threads that have not returned
     unsigned waiting = 0;  ///< of those, at the barrier
     std::uint64_t phase = 0;
@@ -290,7 +291,7 @@ class Scheduler {
         block->index = {static_cast<unsigned>(number % _launch.grid.x),
                         static_cast<unsigned>(number / _launch.grid.x % _launch.grid.y),
                         static_cast<unsigned>(number / _launch.grid.x / _launch.grid.y)};
-        block->running = _launch.block.x * _launch.block.y * _launch.block.z;
+        block->fibers = block->running = _launch.block.x * _launch.block.y * _launch.block.z;
         if (_launch.shared_bytes != 0) {
             block->dynamic = SharedMemory::make(_launch.shared_bytes, 16);
         }
@@ -364,7 +365,7 @@ class Scheduler {
             return false;
         }
         _stacks.push_back(std::move(fiber->stack));
-        if (fiber->block->running == 0) {
+        if (--fiber->block->fibers == 0) {
             _blocks.erase(fiber->block);
         }
         fiber.reset();
