@@ -37,7 +37,11 @@ namespace {
 using kernels::Index3;
 
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+#if defined(__SANITIZE_THREAD__)
+constexpr std::size_t kMostFibers = 4096;  // each takes several of the 65530 mappings of a process
+#else
 constexpr std::size_t kMostFibers = 16384;
+#endif
 
 /// A stack with a page without access below it, so that an overflow faults instead of corrupting.
 class Stack {
@@ -56,31 +60,39 @@ class Stack {
     Stack(const Stack&) = delete;
     Stack& operator=(const Stack&) = delete;
     [[nodiscard]] void* base() const noexcept { return _usable; }
-#if defined(__SANITIZE_THREAD__)
-    /// What the sanitizer knows of who runs on this stack. It takes most of the time of a launch to make, and so serves
-    /// for several; not for ever, since a fiber does not return from its last calls, which stay noted.
-    void begin_tsan() {
-        constexpr unsigned kMostUses = 1000;
-        if (_tsan == nullptr || ++_uses > kMostUses) {
-            _uses = 0;
-            _tsan.reset(__tsan_create_fiber(0));
-        }
-    }
-    [[nodiscard]] void* tsan() const noexcept { return _tsan.get(); }
-#endif
 
   private:
-#if defined(__SANITIZE_THREAD__)
-    struct Destroy {
-        void operator()(void* const fiber) const { __tsan_destroy_fiber(fiber); }
-    };
-    std::unique_ptr<void, Destroy> _tsan;
-    unsigned _uses = 0;
-#endif
     void* _memory = nullptr;
     void* _usable = nullptr;
     std::size_t _length = 0;
 };
+
+#if defined(__SANITIZE_THREAD__)
+/// What ThreadSanitizer knows of who runs a block's threads. It is a megabyte, and a launch has thousands of threads
+/// that may wait together, so they do not have one each. Nothing is missed by that: each switch tells the sanitizer
+/// that what comes after it comes later. Reports may name frames of other threads of the block.
+class TsanFiber {
+  public:
+    TsanFiber() : _fiber(__tsan_create_fiber(0)) {}
+    ~TsanFiber() { __tsan_destroy_fiber(_fiber); }
+    TsanFiber(const TsanFiber&) = delete;
+    TsanFiber& operator=(const TsanFiber&) = delete;
+    [[nodiscard]] void* get() const noexcept { return _fiber; }
+    /// Whether it may serve so many threads more. Their last calls do not return, and stay noted on a stack of limited
+    /// depth.
+    [[nodiscard]] bool serves(const unsigned threads) noexcept {
+        constexpr unsigned kMostThreads = 4096;
+        return (_threads += threads) <= kMostThreads;
+    }
+
+  private:
+    void* const _fiber;
+    unsigned _threads = 0;
+};
+/// Of blocks that have ended, since to make one takes most of the time of a launch.
+constexpr std::size_t kSpareTsanFibers = 64;
+thread_local std::vector<std::unique_ptr<TsanFiber>> spare_tsan_fibers;
+#endif
 
 #if defined(__x86_64__)
 
@@ -180,6 +192,9 @@ struct BlockState {
     std::uint64_t phase = 0;
     SharedMemory::Pointer dynamic;
     std::unordered_map<const void*, SharedMemory::Pointer> shared;
+#if defined(__SANITIZE_THREAD__)
+    std::unique_ptr<TsanFiber> tsan;
+#endif
 };
 
 struct Fiber {
@@ -200,7 +215,7 @@ thread_local Scheduler* active = nullptr;
 /// Stacks of fibers that have returned, for the next launch on this host thread: mapping hundreds anew for each launch
 /// would take longer than the launch.
 #if defined(__SANITIZE_THREAD__)
-constexpr std::size_t kSpareStacks = 64;  // what the sanitizer keeps of each is a megabyte
+constexpr std::size_t kSpareStacks = kMostFibers;
 #else
 constexpr std::size_t kSpareStacks = 12288;
 #endif
@@ -295,6 +310,19 @@ class Scheduler {
         if (_launch.shared_bytes != 0) {
             block->dynamic = SharedMemory::make(_launch.shared_bytes, 16);
         }
+#if defined(__SANITIZE_THREAD__)
+        while (block->tsan == nullptr && !spare_tsan_fibers.empty()) {
+            block->tsan = std::move(spare_tsan_fibers.back());
+            spare_tsan_fibers.pop_back();
+            if (!block->tsan->serves(block->running)) {
+                block->tsan.reset();
+            }
+        }
+        if (block->tsan == nullptr) {
+            block->tsan = std::make_unique<TsanFiber>();
+            static_cast<void>(block->tsan->serves(block->running));
+        }
+#endif
         BlockState* const state = block.get();
         _blocks.emplace(state, std::move(block));
         for (unsigned z = 0; z < _launch.block.z; ++z) {
@@ -316,9 +344,6 @@ class Scheduler {
             fiber->stack = std::move(_stacks.back());
             _stacks.pop_back();
         }
-#if defined(__SANITIZE_THREAD__)
-        fiber->stack->begin_tsan();
-#endif
         fiber->position.start(fiber->stack->base(), kStackBytes, &Scheduler::enter);
         resume(*fiber);
         if (!retire(fiber)) {
@@ -366,6 +391,11 @@ class Scheduler {
         }
         _stacks.push_back(std::move(fiber->stack));
         if (--fiber->block->fibers == 0) {
+#if defined(__SANITIZE_THREAD__)
+            if (spare_tsan_fibers.size() < kSpareTsanFibers) {
+                spare_tsan_fibers.push_back(std::move(fiber->block->tsan));
+            }
+#endif
             _blocks.erase(fiber->block);
         }
         fiber.reset();
@@ -382,7 +412,7 @@ class Scheduler {
 #endif
 #if defined(__SANITIZE_THREAD__)
         _host_tsan = __tsan_get_current_fiber();
-        __tsan_switch_to_fiber(fiber.stack->tsan(), 0);
+        __tsan_switch_to_fiber(fiber.block->tsan->get(), 0);
 #endif
         Position::go(_host, fiber.position);
 #if defined(__SANITIZE_ADDRESS__)
