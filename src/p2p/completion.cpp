@@ -96,7 +96,7 @@ class NativeRequests {
     }
     /// For MPI_Test and MPI_Testall: advances the operations as far as they can go. True when all are over.
     [[nodiscard]] bool try_to_finish() {
-        const bool over = !_progresses || advance();
+        const bool over = !_progresses || advance(false);
         if (!over) {
             leave();
         }
@@ -106,7 +106,7 @@ class NativeRequests {
     template <class Ask>
     void try_to_finish_some(const Ask& ask) {
         hide();
-        static_cast<void>(advance());
+        static_cast<void>(advance(true));
         if (_shown != 0) {
             static_cast<void>(ask());
         }
@@ -191,9 +191,10 @@ class NativeRequests {
             together.look();
         }
     }
-    /// Looks at each operation once, or at some of very many, others the next time. Asks the MPI about one after the
-    /// other until one has not arrived, and about one more, as a call that waits does. True when all are over.
-    [[nodiscard]] bool advance() {
+    /// Looks at each operation once, or at some of very many, others the next time. True when all are over. With `any`
+    /// it asks the MPI about each: programs expect to hear at once of a message that has come. Else it asks about one
+    /// after the other until one has not arrived, and about one more, as a call that waits does.
+    [[nodiscard]] bool advance(const bool any) {
         constexpr std::size_t kMost = 128;
         static thread_local std::size_t turn = 0;
         const std::size_t count = _operations.size(), also = ++turn % count;
@@ -210,7 +211,7 @@ class NativeRequests {
                 continue;
             }
             const bool may_look = operation->is_complete() || looks++ < kMost;
-            if (!may_look || !look(i, asks || i == also ? Operation::Ask::mpi : Operation::Ask::memory)) {
+            if (!may_look || !look(i, any || asks || i == also ? Operation::Ask::mpi : Operation::Ask::memory)) {
                 asks = asks && operation->has_arrived();
                 all = false;
             }

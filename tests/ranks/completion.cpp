@@ -769,6 +769,37 @@ void many_to_myself(Run& run) {
     await_all(run, requests);
 }
 
+/// A message that has come is found by the first test, whichever request it is for.
+void tested_out_of_order(Run& run) {
+    constexpr int kMessages = 6, kBytes = 100;
+    const std::vector<std::vector<int>> groups{{5}, {}, {3, 1, 2}, {0, 4}};
+    std::byte* out = run.input_of(Kind::host, kBytes);
+    std::byte* in = run.input_of(Kind::host, kBytes * kMessages);
+    for (const bool any : {false, true}) {
+        const Step step(run, any ? "Testany" : "Testsome");
+        std::vector<MPI_Request> requests(kMessages);
+        for (int at = 0; at < kMessages; ++at) {
+            OK(MPI_Irecv(in + kBytes * at, kBytes, MPI_BYTE, run.rank, at, run.comm, &requests[to_size(at)]));
+        }
+        std::array<int, kMessages> indices{};
+        for (const std::vector<int>& tags : groups) {
+            for (const int tag : tags) {
+                OK(MPI_Ssend(out, kBytes, MPI_BYTE, run.rank, tag, run.comm));
+            }
+            int done = 0;
+            for (int found = 1, index = 0; any && found != 0;) {
+                OK(MPI_Testany(kMessages, requests.data(), &index, &found, MPI_STATUS_IGNORE));
+                found = found != 0 && index != MPI_UNDEFINED ? 1 : 0;
+                done += found;
+            }
+            if (!any) {
+                OK(MPI_Testsome(kMessages, requests.data(), &done, indices.data(), MPI_STATUSES_IGNORE));
+            }
+            run.note(format("%zu came, found", tags.size()), done);
+        }
+    }
+}
+
 // ---- the receiver waits for news ------------------------------------------------------------------------------------
 
 void awaited_by_a_probe(Run& run, bool matched, bool synchronous) {
@@ -1097,6 +1128,7 @@ void add_cases(Suite& suite) {
     suite.add("many_small_sends", many_small_sends);
     suite.add("to_myself", to_myself, 1);
     suite.add("many_to_myself", many_to_myself, 1);
+    suite.add("tested_out_of_order", tested_out_of_order, 1);
     suite.add("probe", [](Run& run) { awaited_by_a_probe(run, false, false); });
     suite.add("probe_ssend", [](Run& run) { awaited_by_a_probe(run, false, true); });
     suite.add("mprobe", [](Run& run) { awaited_by_a_probe(run, true, false); });
