@@ -59,6 +59,7 @@ LONG_CASES: tuple[Case, ...] = (
             ("datatypes", ("--mix=device",)),
             ("collectives", ("--mix=device",)),
         )
+        if mpi != "debian-openmpi" or program in ("point_to_point", "datatypes", "collectives")
     ),
     ("mpich", "cuda:2", "memory_churn", 2, ("--card-mib=64",)),
     ("mpich", "cuda:2", "one_sided", 2, ("--mix=device",)),
