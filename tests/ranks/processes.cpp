@@ -277,14 +277,7 @@ void survive(int code, const char* call) {
     MPI_Error_class(code, &error_class);
     const std::string error = format(": class %d: ", error_class) + error_text(code);
     const std::string text = format("survivor: %s%s\n", call, well ? " succeeded" : error.c_str());
-    if (const char* const name = std::getenv("SURVIVOR_FILE")) {
-        // Whole or not at all: launchers end a survivor at any moment.
-        const std::string part = std::string(name) + ".part";
-        std::FILE* const file = std::fopen(part.c_str(), "w");
-        check(file != nullptr && std::fputs(text.c_str(), file) >= 0 && std::fclose(file) == 0 &&
-                  std::rename(part.c_str(), name) == 0,
-              "cannot write a file");
-    }
+    tell_survivor_file(text);
     std::fputs(text.c_str(), stdout);
     if (well) {
         return;
