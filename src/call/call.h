@@ -33,11 +33,15 @@ class Call {
     [[nodiscard]] const char* name() const noexcept { return loader::name_of(_function); }
 
     /// Sets the communicator on which this call raises its errors; MPI_COMM_SELF without it.
-    void on(const MPI_Comm communicator) noexcept {
+    /// If that one has a stream, waits until the stream's operations are over, and throws their errors.
+    void on(const MPI_Comm communicator) {
         _object = NamedObject::of(NamedObject::Type::communicator, communicator);
+        if (StreamWork* const work = layer().stream_work.load(std::memory_order_acquire); work != nullptr) [[unlikely]] {
+            work->settle(communicator);
+        }
     }
     /// The same, with the rank of the other process of the message.
-    void on(const MPI_Comm communicator, const int peer) noexcept {
+    void on(const MPI_Comm communicator, const int peer) {
         on(communicator);
         _peer = peer;
     }

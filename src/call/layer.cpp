@@ -174,6 +174,9 @@ void Layer::mpi_started(const bool world_model) {
 }
 
 void Layer::mpi_stopping(const bool world_model) {
+    if (StreamWork* const work = stream_work.load(std::memory_order_acquire); work != nullptr && world_model) {
+        work->stop();
+    }
     static_cast<void>(gpu().was_reset());  // after a reset the layer touches none of its GPU resources any more
     requests.finish_orphaned();
     bool last = false;

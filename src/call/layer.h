@@ -19,6 +19,7 @@
 #include "call/requests.h"
 #include "call/scoped_errors_return.h"
 #include "call/split_accesses.h"
+#include "call/stream_work.h"
 #include "coll/device/choices.h"
 #include "gpu/gpu.h"
 #include "mpi/bytes_type.h"
@@ -71,6 +72,8 @@ class Layer {
     /// Whether the calls that complete operations come here. False in a process in which no GPU can appear.
     bool tracks_operations = true;
     report::Ledger ledger;
+    /// Null as long as no communicator has a stream.
+    std::atomic<StreamWork*> stream_work{nullptr};
     /// Messages (both ends) and collectives of GPU memory with AWAKEN_DEFAULT_STREAM=order.
     std::atomic<std::uint64_t> ordered{0}, waited{0};
     /// Counts one for the report, and why it was not a part of the default stream.

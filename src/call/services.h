@@ -20,6 +20,7 @@ using Services = std::vector<loader::Service>;
 [[nodiscard]] Services proposing_services();         ///< coll/collectives.cpp: those with proposals; also in the above
 [[nodiscard]] Services edge_services();              ///< coll/neighbourhood.cpp: those that all ranks take part in
 [[nodiscard]] Services neighbourhood_services();     ///< coll/neighbourhood.cpp
+[[nodiscard]] Services stream_services();            ///< enqueue/functions.cpp: MPI's stream API
 [[nodiscard]] Services pack_services();              ///< p2p/pack.cpp
 [[nodiscard]] Services file_services();              ///< io/files.cpp
 [[nodiscard]] Services observed_services();          ///< entry/observed.cpp: all others, while calls are traced

@@ -35,6 +35,7 @@ void started(const bool world_model) {
         owner.tracks_operations = false;
         fill_slots(memory_kind_services());
         fill_slots(query_services());
+        fill_slots(stream_services());
         if (owner.node_peers.has_network()) {
             serve_what_needs_all();
         }
@@ -45,12 +46,28 @@ struct Init {
     template <Function function, class... Arguments>
     static int run(Call& call, Arguments... arguments) {
         layer().node_peers.before_init();
-        const int error = below<function>()(arguments...);
+        const int error = init(NativeMember<function>::of(layer().below), arguments...);
         call.end_in_trace();
         if (error == MPI_SUCCESS) {
             started(true);
         }
         return error;
+    }
+
+  private:
+    /// A thread of the layer makes the MPI calls for streams, so a program with such calls gets what that takes.
+    static bool needs_threads() noexcept {
+        static const bool needs = loader::is_program_linked_to("MPIX_Stream_comm_create");
+        return needs;
+    }
+    static int init(int (*const native)(int*, char***), int* const count, char*** const words) {
+        int provided = 0;
+        return needs_threads() ? below<Function::Init_thread>()(count, words, MPI_THREAD_MULTIPLE, &provided)
+                               : native(count, words);
+    }
+    static int init(int (*const native)(int*, char***, int, int*), int* const count, char*** const words,
+                    const int level, int* const provided) {
+        return native(count, words, needs_threads() ? MPI_THREAD_MULTIPLE : level, provided);
     }
 };
 

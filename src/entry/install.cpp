@@ -45,7 +45,8 @@ void install(const loader::Binding& binding) {
     for (const Services& family :
          {tracing ? observed_services() : Services{}, memory_kind_services(), environment_services(), query_services(),
           point_to_point_services(), persistent_services(), completion_services(), collective_services(),
-          edge_services(), neighbourhood_services(), pack_services(), one_sided_services(), file_services()}) {
+          edge_services(), neighbourhood_services(), pack_services(), one_sided_services(), file_services(),
+          stream_services()}) {
         fill_slots(family);
     }
 }

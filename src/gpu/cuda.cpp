@@ -595,6 +595,9 @@ class Cuda final : public VendorRuntime {
     // ---- calls that wait for all work of a device -------------------------------------------------------------------
 
     bool is_idle(int device, std::chrono::microseconds patience) noexcept override {
+        if (BesideDefaultStream::is_active()) {
+            return false;
+        }
         if (device < 0) {
             for (int each = 0; each < _devices; ++each) {
                 const bool used = _primary[static_cast<std::size_t>(each)].load(std::memory_order_acquire) != nullptr;
@@ -770,6 +773,15 @@ class Cuda final : public VendorRuntime {
     Status synchronize_stream(StreamHandle stream) noexcept override {
         return in_context(Current(*this, stream.device), [&]() -> Status {
             return outcome(_driver.stream_synchronize(stream.value), "cuStreamSynchronize");
+        });
+    }
+
+    Status is_capturing(StreamHandle stream, bool& capturing) noexcept override {
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            int state = kNotCapturing;
+            const CuResult code = _driver.stream_is_capturing(stream.value, &state);
+            capturing = code == kSuccess && state != kNotCapturing;
+            return outcome(code, "cuStreamIsCapturing");
         });
     }
 

@@ -351,6 +351,9 @@ class Hip final : public VendorRuntime {
     // ---- calls that wait for all work of a device -------------------------------------------------------------------
 
     bool is_idle(int device, std::chrono::microseconds patience) noexcept override {
+        if (BesideDefaultStream::is_active()) {
+            return false;
+        }
         if (device < 0) {
             for (int each = 0; each < _devices; ++each) {
                 if ((_used.load(std::memory_order_relaxed) >> (each % 64) & 1) != 0 && !is_idle(each, patience)) {
@@ -535,6 +538,18 @@ class Hip final : public VendorRuntime {
     Status synchronize_stream(StreamHandle stream) noexcept override {
         Scope scope(*this);
         return scope.end(_hip.stream_synchronize(stream.value), "hipStreamSynchronize");
+    }
+
+    Status is_capturing(StreamHandle stream, bool& capturing) noexcept override {
+        capturing = false;
+        if (_hip.stream_is_capturing == nullptr) {
+            return {};
+        }
+        Scope scope(*this);
+        int state = hip_abi::kNotCapturing;
+        const Status status = scope.end(_hip.stream_is_capturing(stream.value, &state), "hipStreamIsCapturing");
+        capturing = status.ok() && state != hip_abi::kNotCapturing;
+        return status;
     }
 
     Status create_event(int device, EventHandle& event) noexcept override {

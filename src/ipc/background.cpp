@@ -124,7 +124,7 @@ void Background::run() {
         }
         lock.unlock();
         for (Turn& turn : turns) {
-            turn.over = turn.job->pump();
+            turn.over = turn.job->ask();
             turn.pause = turn.job->pause();
         }
         lock.lock();
@@ -166,7 +166,7 @@ void Background::stop() noexcept {
         thread.join();
     }
     for (const Entry& entry : without_thread) {
-        while (!entry.job->pump()) {
+        while (!entry.job->ask()) {
             sched_yield();
         }
     }

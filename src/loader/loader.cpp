@@ -336,13 +336,20 @@ void set_slot(const Function function, void* const mpi, void* const pmpi) noexce
     __atomic_store_n(&slots[2 * index + 1], pmpi, __ATOMIC_RELEASE);
 }
 
+void* slot_of(const Function function) noexcept {
+    const auto index = static_cast<std::size_t>(function);
+    return __atomic_load_n(&slots[index >= kFunctions ? index + kFunctions : 2 * index], __ATOMIC_ACQUIRE);
+}
+
 void pass_everything_through(const Binding& binding) noexcept {
     for (int i = 0; i < kFunctions + kExtensions; ++i) {
         const auto function = static_cast<Function>(i);
         const char* const name = name_of(function);
         if (i >= kFunctions) {
-            void* const query = binding.symbol(name);
-            set_slot(function, query != nullptr ? query : reinterpret_cast<void*>(&no_gpu_support), nullptr);
+            void* const native = binding.symbol(name);
+            void* const missing =
+                strstr(name, "uery") != nullptr ? reinterpret_cast<void*>(&no_gpu_support) : absent(binding.abi, name);
+            set_slot(function, native != nullptr ? native : missing, nullptr);
             continue;
         }
         char profiling_name[80];
@@ -411,6 +418,24 @@ void withdraw_absent_functions(const Binding& binding) noexcept {
             return is_absent ? nullptr : reference.address;
         },
         nullptr);
+}
+
+bool is_program_linked_to(const char* const symbol) noexcept {
+    struct Search {
+        const char* symbol;
+        mutable bool found;
+    };
+    const Search search{symbol, false};
+    rewrite_references(
+        [](const Reference& reference, const void* const data) -> void* {
+            const auto& wanted = *static_cast<const Search*>(data);
+            const char* const slash = strrchr(reference.object, '/');
+            const bool is_of_mpi = slash != nullptr && strncmp(slash + 1, "libmpi", 6) == 0;
+            wanted.found = wanted.found || (!is_of_mpi && strcmp(reference.symbol, wanted.symbol) == 0);
+            return reference.address;
+        },
+        &search);
+    return search.found;
 }
 
 void bind_to_global_scope(void* const module) noexcept {

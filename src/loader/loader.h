@@ -62,6 +62,9 @@ struct Binding {
 /// Points MPI_<function> and PMPI_<function> to these addresses. Extensions have one slot.
 void set_slot(Function function, void* mpi, void* pmpi) noexcept;
 
+/// Where MPI_<function> points.
+[[nodiscard]] void* slot_of(Function function) noexcept;
+
 /// What a core offers for one function; `entry` fills both the MPI_ and the PMPI_ slot.
 struct Service {
     Function function;
@@ -76,6 +79,9 @@ void pass_everything_through(const Binding& binding) noexcept;
 /// loader sets it back to null. It does so for all objects loaded at that time: at the first MPI call, and after the
 /// initialisation of MPI.
 void withdraw_absent_functions(const Binding& binding) noexcept;
+
+/// Whether the program, or a library that it has loaded, is linked to this symbol. The MPI's own libraries do not count.
+[[nodiscard]] bool is_program_linked_to(const char* symbol) noexcept;
 
 /// True when a call that returns to `return_address` comes from inside the MPI (the library or one of its plug-ins),
 /// not from the program. Such calls pass host buffers of the MPI and must reach the MPI directly.

@@ -114,8 +114,12 @@ void rewrite_object(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, const R
                 continue;
             }
             auto** const slot = reinterpret_cast<void**>(info.dlpi_addr + relocation.r_offset);
-            const Reference reference{tables.strings + symbol.st_name, *slot, ELF64_ST_BIND(symbol.st_info) == STB_WEAK,
-                                      is_call, !is_call || !object.contains(*slot)};
+            const Reference reference{info.dlpi_name != nullptr ? info.dlpi_name : "",
+                                      tables.strings + symbol.st_name,
+                                      *slot,
+                                      ELF64_ST_BIND(symbol.st_info) == STB_WEAK,
+                                      is_call,
+                                      !is_call || !object.contains(*slot)};
             void* const chosen = rewriting.choose(reference, rewriting.data);
             changed |= chosen != *slot && write_slot(slot, chosen);
         }

@@ -29,6 +29,7 @@ struct ObjectCounts {
 
 /// One slot of an object's data in which the dynamic loader writes the address of another object's symbol.
 struct Reference {
+    const char* object;  ///< path of the file that uses the symbol; empty for the program itself
     const char* symbol;
     void* address;
     bool is_weak;

@@ -14,12 +14,12 @@ namespace awaken::stream {
 namespace {
 
 // The parameters of gpu/kernels/steps.h, whose pointers have 8 bytes.
-constexpr std::size_t kFewSteps = 4, kMostSteps = 32;
+constexpr std::size_t kFewSteps = 4;
 struct KernelStep {
     std::uint64_t awaited, released, target, source, bytes, told, told_host, told_host_number, counter;
     std::uint32_t number, told_number, blocks, delay;
 };
-static_assert(kMostSteps * sizeof(KernelStep) <= 4000, "a launch takes no more");
+static_assert(StepKernel::kMostSteps * sizeof(KernelStep) <= 4000, "a launch takes no more");
 
 constexpr std::size_t kFewestThreads = 64, kMostThreads = 512;
 /// What one of a few threads copies.
@@ -34,11 +34,7 @@ std::uint64_t number_of(const volatile void* const pointer) noexcept {
 
 }  // namespace
 
-Steps::~Steps() {
-    shut_down();
-}
-
-gpu::Status Steps::load(const int device) {
+gpu::Status StepKernel::load(const int device) {
     std::string log;
     gpu::Status status = _runtime.load_kernels(device, "steps.h", gpu::kernels::steps_source, _module, log);
     if (!status.ok()) {
@@ -61,8 +57,48 @@ gpu::Status Steps::load(const int device) {
             _runtime.free_when_idle(counters, device);
         }
         _runtime.unload_when_idle(_module);
+        return status;
     }
+    _device = device;
     return status;
+}
+
+void StepKernel::unload() noexcept {
+    if (const int device = std::exchange(_device, -1); device >= 0) {
+        _runtime.free_when_idle(std::exchange(_counters, nullptr), device);
+        _runtime.unload_when_idle(_module);
+    }
+}
+
+gpu::Status StepKernel::launch(const gpu::StreamHandle stream, const std::span<const Step> steps) noexcept {
+    std::array<KernelStep, kMostSteps> list;
+    unsigned all = 0;
+    std::size_t longest = 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const Step& step = steps[i];
+        const auto blocks =
+            static_cast<std::uint32_t>(std::clamp<std::size_t>(step.bytes / kBytesPerBlock, 1, kMostBlocks));
+        list[i] = {number_of(step.awaited),
+                   number_of(step.released),
+                   number_of(step.target),
+                   number_of(step.source),
+                   step.bytes,
+                   number_of(step.told),
+                   number_of(step.told_host),
+                   step.told_host_number,
+                   number_of(_counters + i),
+                   step.number,
+                   step.told_number,
+                   blocks,
+                   step.delay};
+        all += blocks;
+        longest = std::max(longest, step.bytes);
+    }
+    // All blocks of a launch have as many threads, a power of two.
+    const auto threads =
+        static_cast<unsigned>(std::bit_ceil(std::clamp(longest / kBytesPerThread, kFewestThreads, kMostThreads)));
+    void* arguments[] = {list.data()};
+    return _runtime.launch(steps.size() <= kFewSteps ? _few : _many, {all, 1, 1}, {threads, 1, 1}, 0, stream, arguments);
 }
 
 bool Steps::prepare(const int device) {
@@ -73,7 +109,7 @@ bool Steps::prepare(const int device) {
     if (_refused || _device.load(std::memory_order_relaxed) >= 0) {
         return _device.load(std::memory_order_relaxed) == device;
     }
-    if (const gpu::Status status = load(device); !status.ok()) {
+    if (const gpu::Status status = _kernel.load(device); !status.ok()) {
         _refused = status.code != gpu::kBusy;
         return false;
     }
@@ -107,9 +143,13 @@ void Steps::flush() noexcept {
     AWAKEN_STEP("queue steps");
     const std::scoped_lock lock(_mutex);
     std::stable_partition(_added.begin(), _added.end(), [](const Added& each) { return each.step.awaited == nullptr; });
-    for (std::size_t first = 0; first < _added.size(); first += kMostSteps) {
-        const std::size_t count = std::min(kMostSteps, _added.size() - first);
-        const gpu::Status status = launch(first, count);
+    for (std::size_t first = 0; first < _added.size(); first += StepKernel::kMostSteps) {
+        const std::size_t count = std::min(StepKernel::kMostSteps, _added.size() - first);
+        _together.clear();
+        for (std::size_t i = first; i < first + count; ++i) {
+            _together.push_back(_added[i].step);
+        }
+        const gpu::Status status = _kernel.launch({nullptr, _device.load(std::memory_order_relaxed)}, _together);
         if (!status.ok()) {
             _failure = status;
         }
@@ -127,38 +167,6 @@ void Steps::flush() noexcept {
     _any.store(false, std::memory_order_release);
 }
 
-gpu::Status Steps::launch(const std::size_t first, const std::size_t count) noexcept {
-    std::array<KernelStep, kMostSteps> list;
-    unsigned all = 0;
-    std::size_t longest = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        const Step& step = _added[first + i].step;
-        const auto blocks =
-            static_cast<std::uint32_t>(std::clamp<std::size_t>(step.bytes / kBytesPerBlock, 1, kMostBlocks));
-        list[i] = {number_of(step.awaited),
-                   number_of(step.released),
-                   number_of(step.target),
-                   number_of(step.source),
-                   step.bytes,
-                   number_of(step.told),
-                   number_of(step.told_host),
-                   step.told_host_number,
-                   number_of(_counters + i),
-                   step.number,
-                   step.told_number,
-                   blocks,
-                   step.delay};
-        all += blocks;
-        longest = std::max(longest, step.bytes);
-    }
-    // All blocks of a launch have as many threads, a power of two.
-    const auto threads =
-        static_cast<unsigned>(std::bit_ceil(std::clamp(longest / kBytesPerThread, kFewestThreads, kMostThreads)));
-    void* arguments[] = {list.data()};
-    return _runtime.launch(count <= kFewSteps ? _few : _many, {all, 1, 1}, {threads, 1, 1}, 0,
-                           {nullptr, _device.load(std::memory_order_relaxed)}, arguments);
-}
-
 gpu::Status Steps::failure() const {
     const std::scoped_lock lock(_mutex);
     return _failure;
@@ -166,10 +174,8 @@ gpu::Status Steps::failure() const {
 
 void Steps::shut_down() noexcept {
     const std::scoped_lock lock(_mutex);
-    if (const int device = _device.exchange(-1); device >= 0) {
-        _runtime.free_when_idle(std::exchange(_counters, nullptr), device);
-        _runtime.unload_when_idle(_module);
-    }
+    _device.store(-1);
+    _kernel.unload();
 }
 
 }  // namespace awaken::stream

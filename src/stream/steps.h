@@ -1,4 +1,4 @@
-// Steps of messages in the order of the default stream.
+// Steps of messages in the order of a stream.
 #pragma once
 
 #include <atomic>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "gpu/gpu.h"
@@ -29,17 +30,43 @@ struct Step {
     std::uint64_t told_host_number = 0;
 };
 
+/// The kernel that takes steps on one device. Launches may come from any thread.
+class StepKernel {
+  public:
+    static constexpr std::size_t kMostSteps = 32;  ///< in one launch
+
+    explicit StepKernel(gpu::Runtime& runtime) noexcept : _runtime(runtime) {}
+    ~StepKernel() { unload(); }
+    StepKernel(const StepKernel&) = delete;
+    StepKernel& operator=(const StepKernel&) = delete;
+
+    /// Call once, and again after a failure or unload().
+    [[nodiscard]] gpu::Status load(int device);
+    /// Queues up to kMostSteps steps, which begin together. Steps that wait come last. Launches with steps that copy are
+    /// to go to one stream.
+    [[nodiscard]] gpu::Status launch(gpu::StreamHandle stream, std::span<const Step> steps) noexcept;
+    /// Safe to call twice.
+    void unload() noexcept;
+
+  private:
+    gpu::Runtime& _runtime;
+    int _device = -1;
+    gpu::ModuleHandle _module;
+    gpu::KernelHandle _few, _many;
+    std::uint32_t* _counters = nullptr;
+};
+
 /// What became of a step that was added.
 enum class Outcome : std::uint8_t { added, queued, failed };
 using Receipt = std::atomic<Outcome>;
 
-/// The steps of one device. Thread-safe.
+/// The steps of one device's default stream. Thread-safe.
 class Steps {
   public:
     using Clock = std::chrono::steady_clock;
 
-    explicit Steps(gpu::Runtime& runtime) noexcept : _runtime(runtime) {}
-    ~Steps();
+    explicit Steps(gpu::Runtime& runtime) noexcept : _kernel(runtime) {}
+    ~Steps() { shut_down(); }
     Steps(const Steps&) = delete;
     Steps& operator=(const Steps&) = delete;
 
@@ -74,17 +101,13 @@ class Steps {
         std::shared_ptr<Receipt> receipt;
         std::atomic<std::uint32_t>* noted;
     };
-    [[nodiscard]] gpu::Status load(int device);
-    [[nodiscard]] gpu::Status launch(std::size_t first, std::size_t count) noexcept;
 
-    gpu::Runtime& _runtime;
+    StepKernel _kernel;
     mutable std::mutex _mutex;
     std::atomic<int> _device{-1};
     bool _refused = false;
-    gpu::ModuleHandle _module;
-    gpu::KernelHandle _few, _many;
-    std::uint32_t* _counters = nullptr;
     std::vector<Added> _added;
+    std::vector<Step> _together;  ///< of one launch
     std::atomic<bool> _any{false};
     bool _soon = false;
     Clock::time_point _since{};  ///< of the first that was added

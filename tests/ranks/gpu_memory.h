@@ -63,6 +63,7 @@ class Gpu {
   public:
     virtual ~Gpu() = default;
     [[nodiscard]] virtual bool present() const { return true; }
+    [[nodiscard]] virtual bool is_hip() const { return false; }
     [[nodiscard]] virtual int device_count() = 0;
     virtual void use_device(int device) = 0;
     /// Any kind; `interior` is allocated like `device`, and with HIP so is `mapped`.
@@ -89,10 +90,28 @@ class Gpu {
     /// default stream.
     [[nodiscard]] virtual std::shared_ptr<void> keep_busy(bool in_default_stream) = 0;
 
+    /// A stream of the program's own, which synchronises with the default one or not. Copies in it, and a hold on it.
+    [[nodiscard]] virtual void* make_stream(bool is_blocking) = 0;
+    virtual void destroy_stream(void* stream) = 0;
+    virtual void finish_stream(void* stream) = 0;
+    virtual void copy_in(void* stream, void* destination, const void* source, std::size_t bytes) = 0;
+    /// The stream does nothing more until what is returned goes. That does not wait for the stream.
+    [[nodiscard]] virtual std::shared_ptr<void> hold(void* stream) = 0;
+
     /// `runtime`: "cuda", "hip", "none", or "auto" (what AWAKEN_EMULATE names, else whatever library can be loaded).
     static std::unique_ptr<Gpu> open(const std::string& runtime);
 
   protected:
+    /// Something that a host function waits for, which outlives the one that let it go.
+    template <class Call>
+    static std::shared_ptr<void> held_until_gone(const Call& call) {
+        auto* const over = new std::atomic<int>(0);  // never freed: the stream comes to it at any time
+        call(&wait_until_over, over);
+        return {over, [](void* gone) {
+                    static_cast<std::atomic<int>*>(gone)->store(1);
+                    static_cast<std::atomic<int>*>(gone)->notify_all();
+                }};
+    }
     /// The work: a function of the host's that waits.
     static void wait_until_over(void* over) {
         auto* const word = static_cast<std::atomic<int>*>(over);
@@ -220,6 +239,13 @@ class NoGpu : public Gpu {
     void leave() override {}
     void reset() override {}
     std::shared_ptr<void> keep_busy(bool) override { return nullptr; }
+    void* make_stream(bool) override { return nullptr; }
+    void destroy_stream(void*) override {}
+    void finish_stream(void*) override {}
+    void copy_in(void*, void* destination, const void* source, std::size_t bytes) override {
+        copy_on_device(destination, source, bytes);
+    }
+    std::shared_ptr<void> hold(void*) override { return nullptr; }
 };
 
 /// A library opened at run time, with functions found by name.
@@ -279,6 +305,7 @@ class CudaGpu : public Gpu {
         _library.find(_to_host_async, "cuMemcpyDtoHAsync_v2");
         _library.find(_on_device_async, "cuMemcpyDtoDAsync_v2");
         _library.find(_call_host, "cuLaunchHostFunc");
+        _library.find(_copy_async, "cuMemcpyAsync");
         _library.find(_reserve, "cuMemAddressReserve");
         _library.find(_free_addresses, "cuMemAddressFree");
         _library.find(_create, "cuMemCreate");
@@ -409,6 +436,23 @@ class CudaGpu : public Gpu {
         drop_stage();
         check(_reset(_device), "cuDevicePrimaryCtxReset");
     }
+    void* make_stream(bool is_blocking) override {
+        void* stream = nullptr;
+        check(_create_stream(&stream, is_blocking ? 0 : kNonBlocking), "cuStreamCreate");
+        return stream;
+    }
+    void destroy_stream(void* stream) override { check(_destroy_stream(stream), "cuStreamDestroy"); }
+    void finish_stream(void* stream) override { check(_finish_stream(stream), "cuStreamSynchronize"); }
+    void copy_in(void* stream, void* destination, const void* source, std::size_t bytes) override {
+        check(_copy_async(reinterpret_cast<std::uintptr_t>(destination), reinterpret_cast<std::uintptr_t>(source),
+                          bytes, stream),
+              "cuMemcpyAsync");
+    }
+    std::shared_ptr<void> hold(void* stream) override {
+        return held_until_gone([&](auto function, void* over) {
+            check(_call_host(stream, function, over), "cuLaunchHostFunc");
+        });
+    }
     std::shared_ptr<void> keep_busy(bool in_default_stream) override {
         void* stream = nullptr;
         if (!in_default_stream) {
@@ -531,6 +575,7 @@ class CudaGpu : public Gpu {
     int (*_set_access)(std::uint64_t, std::size_t, const Access*, std::size_t) = nullptr;
     static constexpr unsigned kNonBlocking = 1;
     int (*_create_stream)(void**, unsigned) = nullptr;
+    int (*_copy_async)(std::uint64_t, std::uint64_t, std::size_t, void*) = nullptr;
     int (*_destroy_stream)(void*) = nullptr;
     int (*_finish_stream)(void*) = nullptr;
     int (*_to_host_async)(void*, std::uint64_t, std::size_t, void*) = nullptr;
@@ -565,6 +610,7 @@ class HipGpu : public Gpu {
         _library.find(_call_host, "hipLaunchHostFunc");
         check(_count(&_devices), "hipGetDeviceCount");
     }
+    bool is_hip() const override { return true; }
     int device_count() override { return _devices; }
     void use_device(int device) override { check(_set_device(device), "hipSetDevice"); }
     void* allocate(Kind kind, std::size_t bytes) override {
@@ -665,6 +711,22 @@ class HipGpu : public Gpu {
     void reset() override {
         drop_stage();
         check(_reset(), "hipDeviceReset");
+    }
+    void* make_stream(bool is_blocking) override {
+        void* stream = nullptr;
+        check(_create_stream(&stream, is_blocking ? 0 : kNonBlocking), "hipStreamCreateWithFlags");
+        return stream;
+    }
+    void destroy_stream(void* stream) override { check(_destroy_stream(stream), "hipStreamDestroy"); }
+    void finish_stream(void* stream) override { check(_finish_stream(stream), "hipStreamSynchronize"); }
+    void copy_in(void* stream, void* destination, const void* source, std::size_t bytes) override {
+        constexpr int kFromTheAddresses = 4;
+        check(_memcpy_async(destination, source, bytes, kFromTheAddresses, stream), "hipMemcpyAsync");
+    }
+    std::shared_ptr<void> hold(void* stream) override {
+        return held_until_gone([&](auto function, void* over) {
+            check(_call_host(stream, function, over), "hipLaunchHostFunc");
+        });
     }
     std::shared_ptr<void> keep_busy(bool in_default_stream) override {
         void* stream = nullptr;

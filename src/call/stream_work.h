@@ -1,0 +1,25 @@
+// What other calls ask of the communicators to which MPIX_Stream_comm_create has given a GPU's stream (src/enqueue).
+#pragma once
+
+#include "mpi/native.h"
+
+namespace awaken::AWAKEN_ABI {
+
+/// Thread-safe.
+class StreamWork {
+  public:
+    StreamWork() = default;
+    virtual ~StreamWork() = default;
+    StreamWork(const StreamWork&) = delete;
+    StreamWork& operator=(const StreamWork&) = delete;
+
+    /// Waits until everything is over that the communicator's stream was given, so that the call's own operation comes
+    /// after it. Throws the error of an operation that failed meanwhile. Does nothing for other communicators.
+    virtual void settle(MPI_Comm communicator) = 0;
+    /// The program has made a persistent request on the communicator.
+    virtual void made(MPI_Comm communicator, MPI_Request request) = 0;
+    /// MPI is about to go down: finishes what the streams have.
+    virtual void stop() noexcept = 0;
+};
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,726 @@
+// MPI's stream API as MPICH has it, and more functions of the same kind.
+
+#include <array>
+#include <cctype>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "call/call.h"
+#include "call/held_type.h"
+#include "call/object_life.h"
+#include "call/services.h"
+#include "enqueue/entries.h"
+#include "enqueue/stream_comms.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+using Operations = std::vector<std::shared_ptr<Enqueued>>;
+
+/// MPICH's, which has the type only where it has the API. Other MPIs have neither: include/awaken/mpix_stream.h.
+using StreamNumber = int;
+constexpr StreamNumber kNoStream = 0x3c000000;
+
+/// The frame of all calls, for functions that no MPI header declares.
+template <Function function, class Body>
+int served(const Body& body) {
+    return serve({function, loader::Waits::nowhere,
+                  [](const void* const erased, Call& call) {
+                      return call.returns((*static_cast<const Body*>(erased))(call));
+                  },
+                  &body});
+}
+
+/// The MPI's own function; null where it has none.
+template <class Type>
+Type* native(const Call& call) noexcept {
+    return reinterpret_cast<Type*>(layer().binding.symbol(call.name()));
+}
+
+[[noreturn]] void refuse(const Call& call, const int error_class, const std::string& cause, const std::string& remedy) {
+    throw ClassedError(error_class, std::string(call.name()) + ": " + cause, remedy);
+}
+
+/// Errors belong to the communicator, and its stream is not waited for.
+void on(Call& call, const MPI_Comm comm) {
+    call.on(NamedObject::of(NamedObject::Type::communicator, comm));
+}
+
+// ---- streams --------------------------------------------------------------------------------------------------------
+
+/// Two digits for each byte, in their order in memory.
+int info_set_hex(MPI_Info info, const char* key, const void* value, int value_size) {
+    return served<Function::MPIX_Info_set_hex>([&](Call& call) {
+        if (value == nullptr || value_size < 0) {
+            refuse(call, MPI_ERR_ARG, "no value, or one of a negative size", "pass the value's address and its size");
+        }
+        constexpr char kDigits[] = "0123456789ABCDEF";
+        std::string text;
+        for (int i = 0; i < value_size; ++i) {
+            const unsigned byte = static_cast<const unsigned char*>(value)[i];
+            text += kDigits[byte >> 4];
+            text += kDigits[byte & 15];
+        }
+        return layer().real.Info_set(info, key, text.c_str());
+    });
+}
+
+/// The inverse, which also understands "[8]" for eight zeros, as MPICH 5 writes them.
+bool decode_hex(const std::string& text, void* const value, const std::size_t bytes) {
+    std::vector<unsigned char> found;
+    for (std::size_t at = 0; at < text.size();) {
+        if (text[at] == '[') {
+            const std::size_t end = text.find(']', at);
+            if (end == std::string::npos || end == at + 1 || end - at > 4) {
+                return false;
+            }
+            std::size_t count = 0;
+            for (++at; at < end; ++at) {
+                if (std::isdigit(static_cast<unsigned char>(text[at])) == 0) {
+                    return false;
+                }
+                count = 10 * count + static_cast<std::size_t>(text[at] - '0');
+            }
+            found.insert(found.end(), count, 0);
+            at = end + 1;
+        } else {
+            if (at + 2 > text.size() || std::isxdigit(static_cast<unsigned char>(text[at])) == 0 ||
+                std::isxdigit(static_cast<unsigned char>(text[at + 1])) == 0) {
+                return false;
+            }
+            found.push_back(static_cast<unsigned char>(std::stoi(text.substr(at, 2), nullptr, 16)));
+            at += 2;
+        }
+    }
+    if (found.size() != bytes) {
+        return false;
+    }
+    std::memcpy(value, found.data(), bytes);
+    return true;
+}
+
+int stream_create(MPI_Info info, StreamNumber* stream) {
+    return served<Function::MPIX_Stream_create>([&](Call& call) {
+        const std::string type = info_value(info, "type").value_or("");
+        const bool is_cuda = type == "cudaStream_t", is_hip = type == "hipStream_t";
+        if (!is_cuda && !is_hip) {
+            if (auto* const make = native<int(MPI_Info, StreamNumber*)>(call)) {
+                return make(info, stream);
+            }
+            refuse(call, MPI_ERR_ARG, type.empty() ? "the info has no \"type\"" : "\"" + type + "\" is no type of stream",
+                   "set \"type\" to \"cudaStream_t\" or \"hipStream_t\"");
+        }
+        gpu::Runtime& runtime = layer().gpu();
+        if (runtime.vendor() != (is_cuda ? gpu::Vendor::cuda : gpu::Vendor::hip)) {
+            refuse(call, MPI_ERR_ARG,
+                   "the stream is a " + type + ", and this process uses " + gpu::to_string(runtime.vendor()),
+                   "make the stream before this call, and name its type");
+        }
+        gpu::StreamHandle made;
+        const auto value = info_value(info, "value");
+        if (!value || !decode_hex(*value, &made.value, sizeof made.value)) {
+            refuse(call, MPI_ERR_ARG, "the info has no \"value\" that is a stream",
+                   "MPIX_Info_set_hex(info, \"value\", &stream, sizeof(stream))");
+        }
+        made.device = runtime.device_to_use();
+        bool capturing = false;
+        if (const gpu::Status status = runtime.is_capturing(made, capturing); !status.ok()) {
+            refuse(call, MPI_ERR_ARG, "the GPU runtime does not know the stream (" + status.message() + ")",
+                   "pass the stream's own address to MPIX_Info_set_hex, and make its device current");
+        }
+        *stream = StreamComms::instance().make_stream(made);
+        return int{MPI_SUCCESS};
+    });
+}
+
+int stream_free(StreamNumber* stream) {
+    return served<Function::MPIX_Stream_free>([&](Call& call) {
+        const std::shared_ptr<ProgramStream> own = StreamComms::instance().stream_of(*stream);
+        if (own == nullptr) {
+            if (auto* const free = native<int(StreamNumber*)>(call); free != nullptr && *stream != kNoStream) {
+                return free(stream);
+            }
+            refuse(call, MPI_ERR_ARG, "this is no stream", "pass what MPIX_Stream_create made, once");
+        }
+        // As in MPICH, communicators keep the stream that they have.
+        StreamComms::instance().free_stream(*stream);
+        *stream = kNoStream;
+        return int{MPI_SUCCESS};
+    });
+}
+
+/// Progress needs no help: the layer has a thread for it.
+template <Function function>
+int progress_thread(StreamNumber stream) {
+    return served<function>([&](Call& call) {
+        if (StreamComms::instance().stream_of(stream) == nullptr) {
+            if (auto* const own = native<int(StreamNumber)>(call)) {
+                return own(stream);
+            }
+        }
+        return int{MPI_SUCCESS};
+    });
+}
+
+// ---- communicators --------------------------------------------------------------------------------------------------
+
+/// MPI_Comm_free and MPI_Comm_disconnect.
+struct FreeStreamComm {
+    template <Function function>
+    static int run(Call& call, MPI_Comm* comm) {
+        if (comm != nullptr && layer().stream_work.load(std::memory_order_acquire) != nullptr) {
+            call.on(*comm);
+            StreamComms::instance().remove(*comm);
+        }
+        return below<function>()(comm);
+    }
+};
+
+/// A copy of a communicator has the same stream.
+struct CopyStreamComm {
+    template <Function function, class... Arguments>
+    static int run(Call& call, MPI_Comm comm, Arguments... arguments) {
+        call.on(comm);
+        const int error = below<function>()(comm, arguments...);
+        if (error == MPI_SUCCESS && layer().stream_work.load(std::memory_order_acquire) != nullptr) {
+            MPI_Comm* const made = std::get<sizeof...(Arguments) - 1>(std::tuple<Arguments...>(arguments...));
+            if (const std::shared_ptr<StreamComm> found = StreamComms::instance().find(comm)) {
+                StreamComms::instance().add(*made, found->stream());
+            }
+        }
+        return error;
+    }
+};
+
+struct FreeOp {
+    template <Function function>
+    static int run(Call&, MPI_Op* op) {
+        if (op == nullptr || layer().stream_work.load(std::memory_order_acquire) == nullptr) {
+            return below<function>()(op);
+        }
+        return StreamComms::instance().free_op(op);
+    }
+};
+
+/// Serves what ends or copies a communicator, once one has a stream.
+void serve_objects() {
+    using Type = NamedObject::Type;
+    for (const loader::Service& each : {
+        AWAKEN_SERVE(Comm_free, FreeObject<FreeStreamComm, Type::communicator>),
+        AWAKEN_SERVE(Comm_disconnect, FreeObject<FreeStreamComm, Type::communicator>),
+        AWAKEN_SERVE(Comm_dup, MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 1, kNoHints>),
+        AWAKEN_SERVE(Comm_dup_with_info, MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 2, 1>),
+        AWAKEN_SERVE(Op_free, FreeOp),
+    }) {
+        if (each.entry != nullptr) {
+            loader::set_slot(each.function, each.entry, each.entry);
+        }
+    }
+}
+
+int stream_comm_create(MPI_Comm comm, StreamNumber stream, MPI_Comm* newcomm) {
+    return served<Function::MPIX_Stream_comm_create>([&](Call& call) {
+        call.on(comm);
+        const Native& real = layer().real;
+        const std::shared_ptr<ProgramStream> own = StreamComms::instance().stream_of(stream);
+        int level = MPI_THREAD_SINGLE;
+        real.Query_thread(&level);
+        const std::array<int, 3> mine{own != nullptr ? 1 : 0, own == nullptr && stream != kNoStream ? 1 : 0,
+                                      own != nullptr && level != MPI_THREAD_MULTIPLE ? 1 : 0};
+        std::array<int, 3> all{};
+        if (const int error = real.Allreduce(mine.data(), all.data(), 3, MPI_INT, MPI_MAX, comm);
+            error != MPI_SUCCESS) {
+            throw RaisedError(error);
+        }
+        const auto [any_stream, any_native, any_cannot] = all;
+        if (any_stream == 0 && any_native != 0) {
+            if (auto* const make = native<int(MPI_Comm, StreamNumber, MPI_Comm*)>(call)) {
+                return make(comm, stream, newcomm);
+            }
+            refuse(call, MPI_ERR_ARG, "some rank passes what is no stream", "pass what MPIX_Stream_create made");
+        }
+        if (any_native != 0) {
+            refuse(call, MPI_ERR_ARG, "some rank's stream is not of a GPU", "let it pass MPIX_STREAM_NULL");
+        }
+        if (any_cannot != 0) {
+            refuse(call, MPI_ERR_UNSUPPORTED_OPERATION,
+                   "a thread of the layer makes the MPI calls, and MPI was not initialised for that on some rank",
+                   "call MPI_Init_thread with MPI_THREAD_MULTIPLE (the layer asks for it by itself in programs that "
+                   "are linked to MPIX_Stream_comm_create)");
+        }
+        const int error = real.Comm_dup(comm, newcomm);
+        if (error == MPI_SUCCESS && own != nullptr) {
+            StreamComms::instance().add(*newcomm, own);
+            serve_objects();
+        }
+        return error;
+    });
+}
+
+int comm_get_stream(MPI_Comm comm, int index, StreamNumber* stream) {
+    return served<Function::MPIX_Comm_get_stream>([&](Call& call) {
+        on(call, comm);
+        if (const std::shared_ptr<StreamComm> found = StreamComms::instance().find(comm)) {
+            if (index != 0) {
+                refuse(call, MPI_ERR_ARG, "the communicator has one stream", "ask for number 0");
+            }
+            *stream = found->stream()->handle;
+            return int{MPI_SUCCESS};
+        }
+        if (auto* const get = native<int(MPI_Comm, int, StreamNumber*)>(call)) {
+            return get(comm, index, stream);
+        }
+        *stream = kNoStream;
+        return int{MPI_SUCCESS};
+    });
+}
+
+// ---- operations -----------------------------------------------------------------------------------------------------
+
+/// The communicator of a call that queues an operation. Null: it is the MPI's to do.
+std::shared_ptr<StreamComm> stream_comm(Call& call, const MPI_Comm comm) {
+    on(call, comm);
+    std::shared_ptr<StreamComm> found = StreamComms::instance().find(comm);
+    if (found == nullptr && layer().binding.symbol(call.name()) == nullptr) {
+        refuse(call, MPI_ERR_COMM, "the communicator has no stream of a GPU", "make one by MPIX_Stream_comm_create");
+    }
+    return found;
+}
+
+std::shared_ptr<Enqueued> operation(Enqueued::Start start) {
+    auto made = std::make_shared<Enqueued>();
+    made->start = std::move(start);
+    return made;
+}
+
+/// What can be wrong is found in the call, since the operation itself runs later.
+template <class Count>
+void check_type(const Call& call, const Count count, const MPI_Datatype type) {
+    if (count < 0) {
+        refuse(call, MPI_ERR_COUNT, "the count is negative", "pass 0 or more");
+    }
+    if (type == MPI_DATATYPE_NULL) {
+        refuse(call, MPI_ERR_TYPE, "the datatype is MPI_DATATYPE_NULL", "pass a committed datatype");
+    }
+}
+
+template <class Count>
+void check_message(const Call& call, const Count count, const MPI_Datatype type, const int peer, const int tag,
+                   const MPI_Comm comm, const bool receives) {
+    check_type(call, count, type);
+    const bool is_wild = receives && peer == MPI_ANY_SOURCE;
+    if (peer != MPI_PROC_NULL && !is_wild && !layer().node_peers.has_rank(comm, peer)) {
+        refuse(call, MPI_ERR_RANK, "rank " + std::to_string(peer) + " is not in the communicator", "pass a rank of it");
+    }
+    if ((tag < 0 || tag > greatest_tag()) && !(receives && tag == MPI_ANY_TAG)) {
+        refuse(call, MPI_ERR_TAG, "tag " + std::to_string(tag) + " is not between 0 and MPI_TAG_UB", "use another tag");
+    }
+}
+
+void check_root(const Call& call, const int root, const MPI_Comm comm) {
+    if (!layer().node_peers.has_rank(comm, root)) {
+        refuse(call, MPI_ERR_ROOT, "root " + std::to_string(root) + " is not in the communicator", "pass a rank of it");
+    }
+}
+
+std::shared_ptr<const HeldType> held(const MPI_Datatype type) {
+    return std::make_shared<const HeldType>(type);
+}
+
+/// Queues one operation; with `request`, nothing waits for it, and the program gets that.
+int queue(const std::shared_ptr<StreamComm>& of, const std::shared_ptr<Enqueued>& what, MPI_Request* const request) {
+    if (request == nullptr) {
+        of->enqueue({&what, 1}, true);
+        return MPI_SUCCESS;
+    }
+    StreamComms::instance().give_request(of, what, request);
+    try {
+        of->enqueue({&what, 1}, false);
+    } catch (const Error&) {
+        layer().real.Grequest_complete(*request);
+        layer().real.Request_free(request);
+        throw;
+    }
+    return MPI_SUCCESS;
+}
+
+template <Function function, class Count, class... Last>
+int send_enqueue(const void* buffer, Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm,
+                 Last... request) {
+    return served<function>([&](Call& call) {
+        const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        if (of == nullptr) {
+            return native<int(const void*, Count, MPI_Datatype, int, int, MPI_Comm, Last...)>(call)(
+                buffer, count, type, destination, tag, comm, request...);
+        }
+        check_message(call, count, type, destination, tag, comm, false);
+        const auto what = operation([=, type = held(type)](MPI_Request* const begun) {
+            return call_entry<Count, Function::Isend, Function::Isend_c>(buffer, count, type->get(), destination, tag,
+                                                                         comm, begun);
+        });
+        MPI_Request* given = nullptr;
+        ((given = request), ...);
+        return queue(of, what, given);
+    });
+}
+
+template <class Count>
+std::shared_ptr<Enqueued> receive(void* const buffer, const Count count, const MPI_Datatype type, const int source,
+                                  const int tag, const MPI_Comm comm) {
+    return operation([=, type = held(type)](MPI_Request* const begun) {
+        return call_entry<Count, Function::Irecv, Function::Irecv_c>(buffer, count, type->get(), source, tag, comm,
+                                                                     begun);
+    });
+}
+
+template <Function function, class Count>
+int recv_enqueue(void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status* status) {
+    return served<function>([&](Call& call) {
+        const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        if (of == nullptr) {
+            return native<int(void*, Count, MPI_Datatype, int, int, MPI_Comm, MPI_Status*)>(call)(
+                buffer, count, type, source, tag, comm, status);
+        }
+        check_message(call, count, type, source, tag, comm, true);
+        const auto what = receive(buffer, count, type, source, tag, comm);
+        what->told = status;
+        return queue(of, what, nullptr);
+    });
+}
+
+template <Function function, class Count>
+int irecv_enqueue(void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                  MPI_Request* request) {
+    return served<function>([&](Call& call) {
+        const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        if (of == nullptr) {
+            return native<int(void*, Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)>(call)(
+                buffer, count, type, source, tag, comm, request);
+        }
+        check_message(call, count, type, source, tag, comm, true);
+        return queue(of, receive(buffer, count, type, source, tag, comm), request);
+    });
+}
+
+// ---- completion -----------------------------------------------------------------------------------------------------
+
+void set_empty(MPI_Status* const status) {
+    if (status != MPI_STATUS_IGNORE) {
+        *status = MPI_Status{};
+        status->MPI_SOURCE = MPI_ANY_SOURCE;
+        status->MPI_TAG = MPI_ANY_TAG;
+    }
+}
+
+/// The streams of the requests wait for them. All must be ours, or none.
+int wait_enqueue(Call& call, const int count, MPI_Request* const requests, MPI_Status* const statuses,
+                 const bool has_statuses) {
+    StreamComms& all = StreamComms::instance();
+    std::vector<StreamComms::Known> known(static_cast<std::size_t>(std::max(count, 0)));
+    for (int i = 0; i < count; ++i) {
+        if (requests[i] != MPI_REQUEST_NULL) {
+            known[static_cast<std::size_t>(i)] = all.known(requests[i], call.name());
+        } else if (has_statuses) {
+            set_empty(&statuses[i]);
+        }
+    }
+    for (std::size_t first = 0; first < known.size(); ++first) {
+        const std::shared_ptr<StreamComm> of = known[first].of;
+        if (of == nullptr) {
+            continue;  // null, or done with an earlier one
+        }
+        on(call, of->communicator());
+        Operations together;
+        for (std::size_t i = first; i < known.size(); ++i) {
+            if (known[i].of != of) {
+                continue;
+            }
+            MPI_Status* const status = has_statuses ? &statuses[i] : MPI_STATUS_IGNORE;
+            if (known[i].operation == nullptr) {
+                set_empty(status);  // persistent, and not started
+            } else {
+                together.push_back(known[i].operation);
+                if (!known[i].operation->persistent) {
+                    all.forget(requests[i]);
+                }
+                of->take_back(*known[i].operation, status);
+            }
+            known[i].of = nullptr;
+        }
+        if (!together.empty()) {
+            of->wait(together);
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+/// True when the request is the MPI's own, of its own stream API.
+bool is_native(const Call& call, const MPI_Request request) {
+    return layer().stream_work.load(std::memory_order_acquire) == nullptr && request != MPI_REQUEST_NULL &&
+           layer().binding.symbol(call.name()) != nullptr;
+}
+
+int wait_enqueue(MPI_Request* request, MPI_Status* status) {
+    return served<Function::MPIX_Wait_enqueue>([&](Call& call) {
+        if (is_native(call, *request)) {
+            return native<int(MPI_Request*, MPI_Status*)>(call)(request, status);
+        }
+        return wait_enqueue(call, 1, request, status, status != MPI_STATUS_IGNORE);
+    });
+}
+
+int waitall_enqueue(int count, MPI_Request* requests, MPI_Status* statuses) {
+    return served<Function::MPIX_Waitall_enqueue>([&](Call& call) {
+        if (count > 0 && is_native(call, requests[0])) {
+            return native<int(int, MPI_Request*, MPI_Status*)>(call)(count, requests, statuses);
+        }
+        return wait_enqueue(call, count, requests, statuses, statuses != MPI_STATUSES_IGNORE);
+    });
+}
+
+int start_enqueue(Call& call, const int count, MPI_Request* const requests) {
+    StreamComms& all = StreamComms::instance();
+    std::shared_ptr<StreamComm> of;
+    Operations together;
+    for (int i = 0; i < count; ++i) {
+        const StreamComms::Known known = all.known(requests[i], call.name());
+        if (known.operation != nullptr && !known.operation->persistent) {
+            refuse(call, MPI_ERR_REQUEST, "the request is not persistent", "pass one of MPI_Send_init and its like");
+        }
+        if (of != nullptr && known.of != of) {
+            refuse(call, MPI_ERR_REQUEST, "the requests are of several communicators", "start each one's by itself");
+        }
+        of = known.of;
+        auto what = operation([request = requests[i]](MPI_Request* const begun) {
+            *begun = request;
+            return entry<Function::Start>()(begun);
+        });
+        what->persistent = true;
+        together.push_back(std::move(what));
+    }
+    if (of != nullptr) {
+        on(call, of->communicator());
+        of->enqueue(together, false);
+        for (int i = 0; i < count; ++i) {
+            all.started(requests[i], together[static_cast<std::size_t>(i)]);
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+int start_enqueue(MPI_Request* request) {
+    return served<Function::MPIX_Start_enqueue>([&](Call& call) { return start_enqueue(call, 1, request); });
+}
+
+int startall_enqueue(int count, MPI_Request* requests) {
+    return served<Function::MPIX_Startall_enqueue>([&](Call& call) { return start_enqueue(call, count, requests); });
+}
+
+// ---- collectives ----------------------------------------------------------------------------------------------------
+
+template <Function function, class Count>
+int allreduce_enqueue(const void* send, void* receive, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    return served<function>([&](Call& call) {
+        const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        if (of == nullptr) {
+            return native<int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm)>(call)(send, receive, count,
+                                                                                                type, op, comm);
+        }
+        check_type(call, count, type);
+        return queue(of, operation([=, type = held(type)](MPI_Request* const begun) {
+                         return call_entry<Count, Function::Iallreduce, Function::Iallreduce_c>(
+                             send, receive, count, type->get(), op, comm, begun);
+                     }),
+                     nullptr);
+    });
+}
+
+template <Function function, class Count>
+int bcast_enqueue(void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm) {
+    return served<function>([&](Call& call) {
+        const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        check_type(call, count, type);
+        check_root(call, root, comm);
+        return queue(of, operation([=, type = held(type)](MPI_Request* const begun) {
+                         return call_entry<Count, Function::Ibcast, Function::Ibcast_c>(buffer, count, type->get(),
+                                                                                        root, comm, begun);
+                     }),
+                     nullptr);
+    });
+}
+
+/// Allgather and alltoall: alike in all but the name.
+template <Function function, Function plain, Function large, class Count>
+int exchange_enqueue(const void* send, Count send_count, MPI_Datatype send_type, void* receive, Count receive_count,
+                     MPI_Datatype receive_type, MPI_Comm comm) {
+    return served<function>([&](Call& call) {
+        const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        const bool in_place = send == MPI_IN_PLACE;
+        if (!in_place) {
+            check_type(call, send_count, send_type);
+        }
+        check_type(call, receive_count, receive_type);
+        return queue(of,
+                     operation([=, send_type = held(in_place ? receive_type : send_type),
+                                receive_type = held(receive_type)](MPI_Request* const begun) {
+                         return call_entry<Count, plain, large>(send, send_count, send_type->get(), receive,
+                                                                receive_count, receive_type->get(), comm, begun);
+                     }),
+                     nullptr);
+    });
+}
+
+template <Function function, class Count>
+int reduce_scatter_block_enqueue(const void* send, void* receive, Count count, MPI_Datatype type, MPI_Op op,
+                                 MPI_Comm comm) {
+    return served<function>([&](Call& call) {
+        const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        check_type(call, count, type);
+        return queue(of, operation([=, type = held(type)](MPI_Request* const begun) {
+                         return call_entry<Count, Function::Ireduce_scatter_block, Function::Ireduce_scatter_block_c>(
+                             send, receive, count, type->get(), op, comm, begun);
+                     }),
+                     nullptr);
+    });
+}
+
+int barrier_enqueue(MPI_Comm comm) {
+    return served<Function::MPIX_Barrier_enqueue>([&](Call& call) {
+        return queue(stream_comm(call, comm), operation([=](MPI_Request* const begun) {
+                         return entry<Function::Ibarrier>()(comm, begun);
+                     }),
+                     nullptr);
+    });
+}
+
+/// The arrays of one side of an all-to-all along edges, for as long as the operation lasts.
+template <class Count>
+struct Edges {
+    Edges(const Count* const given_counts, const MPI_Aint* const given_offsets, const MPI_Datatype* const given_types,
+          const int edges)
+        : counts(given_counts, given_counts + edges), offsets(given_offsets, given_offsets + edges) {
+        for (int i = 0; i < edges; ++i) {
+            types.push_back(all.hold(given_types[i]));
+        }
+    }
+    std::vector<Count> counts;
+    std::vector<MPI_Aint> offsets;
+    HeldTypes all;
+    std::vector<MPI_Datatype> types;
+};
+
+std::pair<int, int> edges_of(const Call& call, const MPI_Comm comm) {
+    const Native& real = layer().real;
+    int kind = MPI_UNDEFINED, in = 0, out = 0, weighted = 0;
+    real.Topo_test(comm, &kind);
+    if (kind == MPI_DIST_GRAPH) {
+        real.Dist_graph_neighbors_count(comm, &in, &out, &weighted);
+    } else if (kind == MPI_CART) {
+        int dimensions = 0;
+        real.Cartdim_get(comm, &dimensions);
+        in = out = 2 * dimensions;
+    } else if (kind == MPI_GRAPH) {
+        int rank = 0;
+        real.Comm_rank(comm, &rank);
+        real.Graph_neighbors_count(comm, rank, &in);
+        out = in;
+    } else {
+        refuse(call, MPI_ERR_TOPOLOGY, "the communicator has no topology",
+               "make it of one that has, by MPIX_Stream_comm_create");
+    }
+    return {in, out};
+}
+
+template <Function function, class Count>
+int neighbor_alltoallw_enqueue(const void* send, const Count* send_counts, const MPI_Aint* send_offsets,
+                               const MPI_Datatype* send_types, void* receive, const Count* receive_counts,
+                               const MPI_Aint* receive_offsets, const MPI_Datatype* receive_types, MPI_Comm comm) {
+    return served<function>([&](Call& call) {
+        const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        const auto [in, out] = edges_of(call, comm);
+        const auto narrow = [](const std::vector<Count>& counts) {
+            std::vector<int> small;
+            for (const Count count : counts) {
+                small.push_back(detail::narrow(count));
+            }
+            return small;
+        };
+        const auto to = std::make_shared<Edges<Count>>(send_counts, send_offsets, send_types, out);
+        const auto from = std::make_shared<Edges<Count>>(receive_counts, receive_offsets, receive_types, in);
+        if constexpr (std::is_same_v<Count, int>) {
+            return queue(of, operation([=](MPI_Request* const begun) {
+                             return entry<Function::Ineighbor_alltoallw>()(
+                                 send, to->counts.data(), to->offsets.data(), to->types.data(), receive,
+                                 from->counts.data(), from->offsets.data(), from->types.data(), comm, begun);
+                         }),
+                         nullptr);
+        } else {
+            const auto small_to = std::make_shared<std::vector<int>>(narrow(to->counts));
+            const auto small_from = std::make_shared<std::vector<int>>(narrow(from->counts));
+            return queue(of, operation([=](MPI_Request* const begun) {
+                             return entry<Function::Ineighbor_alltoallw>()(
+                                 send, small_to->data(), to->offsets.data(), to->types.data(), receive,
+                                 small_from->data(), from->offsets.data(), from->types.data(), comm, begun);
+                         }),
+                         nullptr);
+        }
+    });
+}
+
+template <class Type>
+loader::Service service(const Function function, Type* const entry) {
+    return {function, reinterpret_cast<void*>(entry)};
+}
+
+}  // namespace
+
+Services stream_services() {
+    using F = Function;
+    return {
+        service(F::MPIX_Info_set_hex, &info_set_hex),
+        service(F::MPIX_Stream_create, &stream_create),
+        service(F::MPIX_Stream_free, &stream_free),
+        service(F::MPIX_Stream_comm_create, &stream_comm_create),
+        service(F::MPIX_Comm_get_stream, &comm_get_stream),
+        service(F::MPIX_Start_progress_thread, &progress_thread<F::MPIX_Start_progress_thread>),
+        service(F::MPIX_Stop_progress_thread, &progress_thread<F::MPIX_Stop_progress_thread>),
+        service(F::MPIX_Send_enqueue, &send_enqueue<F::MPIX_Send_enqueue, int>),
+        service(F::MPIX_Send_enqueue_c, &send_enqueue<F::MPIX_Send_enqueue_c, MPI_Count>),
+        service(F::MPIX_Recv_enqueue, &recv_enqueue<F::MPIX_Recv_enqueue, int>),
+        service(F::MPIX_Recv_enqueue_c, &recv_enqueue<F::MPIX_Recv_enqueue_c, MPI_Count>),
+        service(F::MPIX_Isend_enqueue, &send_enqueue<F::MPIX_Isend_enqueue, int, MPI_Request*>),
+        service(F::MPIX_Isend_enqueue_c, &send_enqueue<F::MPIX_Isend_enqueue_c, MPI_Count, MPI_Request*>),
+        service(F::MPIX_Irecv_enqueue, &irecv_enqueue<F::MPIX_Irecv_enqueue, int>),
+        service(F::MPIX_Irecv_enqueue_c, &irecv_enqueue<F::MPIX_Irecv_enqueue_c, MPI_Count>),
+        service(F::MPIX_Wait_enqueue, static_cast<int (*)(MPI_Request*, MPI_Status*)>(&wait_enqueue)),
+        service(F::MPIX_Waitall_enqueue, &waitall_enqueue),
+        service(F::MPIX_Start_enqueue, static_cast<int (*)(MPI_Request*)>(&start_enqueue)),
+        service(F::MPIX_Startall_enqueue, &startall_enqueue),
+        service(F::MPIX_Allreduce_enqueue, &allreduce_enqueue<F::MPIX_Allreduce_enqueue, int>),
+        service(F::MPIX_Allreduce_enqueue_c, &allreduce_enqueue<F::MPIX_Allreduce_enqueue_c, MPI_Count>),
+        service(F::MPIX_Bcast_enqueue, &bcast_enqueue<F::MPIX_Bcast_enqueue, int>),
+        service(F::MPIX_Bcast_enqueue_c, &bcast_enqueue<F::MPIX_Bcast_enqueue_c, MPI_Count>),
+        service(F::MPIX_Allgather_enqueue,
+                &exchange_enqueue<F::MPIX_Allgather_enqueue, F::Iallgather, F::Iallgather_c, int>),
+        service(F::MPIX_Allgather_enqueue_c,
+                &exchange_enqueue<F::MPIX_Allgather_enqueue_c, F::Iallgather, F::Iallgather_c, MPI_Count>),
+        service(F::MPIX_Reduce_scatter_block_enqueue,
+                &reduce_scatter_block_enqueue<F::MPIX_Reduce_scatter_block_enqueue, int>),
+        service(F::MPIX_Reduce_scatter_block_enqueue_c,
+                &reduce_scatter_block_enqueue<F::MPIX_Reduce_scatter_block_enqueue_c, MPI_Count>),
+        service(F::MPIX_Alltoall_enqueue,
+                &exchange_enqueue<F::MPIX_Alltoall_enqueue, F::Ialltoall, F::Ialltoall_c, int>),
+        service(F::MPIX_Alltoall_enqueue_c,
+                &exchange_enqueue<F::MPIX_Alltoall_enqueue_c, F::Ialltoall, F::Ialltoall_c, MPI_Count>),
+        service(F::MPIX_Neighbor_alltoallw_enqueue,
+                &neighbor_alltoallw_enqueue<F::MPIX_Neighbor_alltoallw_enqueue, int>),
+        service(F::MPIX_Neighbor_alltoallw_enqueue_c,
+                &neighbor_alltoallw_enqueue<F::MPIX_Neighbor_alltoallw_enqueue_c, MPI_Count>),
+        service(F::MPIX_Barrier_enqueue, &barrier_enqueue),
+    };
+}
+
+}  // namespace awaken::AWAKEN_ABI
