@@ -103,12 +103,6 @@ trace::Event event_of(const Call& call) noexcept {
 }
 
 void trace_new_request(const Call& call, const int error, const MPI_Request* const request) {
-    if (StreamWork* const work = layer().stream_work.load(std::memory_order_acquire);
-        work != nullptr && error == MPI_SUCCESS && request != nullptr &&
-        loader::traits_of(call.function()).requests == loader::RequestRole::makes &&
-        call.object().type == NamedObject::Type::communicator) {
-        work->made(call.object().as<MPI_Comm>(), *request);
-    }
     if (!call.traced() || error != MPI_SUCCESS) {
         return;
     }

@@ -74,6 +74,10 @@ class Layer {
     report::Ledger ledger;
     /// Null as long as no communicator has a stream.
     std::atomic<StreamWork*> stream_work{nullptr};
+    [[nodiscard]] bool carries_host_bytes(const MPI_Comm communicator) const {
+        StreamWork* const work = stream_work.load(std::memory_order_acquire);
+        return work != nullptr && work->covers(communicator);
+    }
     /// Messages (both ends) and collectives of GPU memory with AWAKEN_DEFAULT_STREAM=order.
     std::atomic<std::uint64_t> ordered{0}, waited{0};
     /// Counts one for the report, and why it was not a part of the default stream.

@@ -85,7 +85,6 @@ bool Operation::advance(const bool asked, const Ask ask) {
     if (progress_op == nullptr || is_complete()) {
         return true;
     }
-    const gpu::BesideDefaultStream beside(progress_op->beside);
     const bool awaited = !has_arrived();
     if (awaited && (ask == Ask::mpi || progress_op->may_have_arrived())) {
         look();

@@ -53,9 +53,6 @@ class ProgressOp {
     [[nodiscard]] virtual bool may_have_arrived() const = 0;
     /// True when that look is certain once the native operation is complete: it then shows whether an RTS arrived.
     [[nodiscard]] virtual bool shows_rts() const { return false; }
-
-    /// Whichever thread advances it acts as the one that made it.
-    const bool beside = gpu::BesideDefaultStream::is_active();
 };
 
 /// One tracked operation. A program may not use one request in two threads at a time. So only one thread at a time

@@ -476,6 +476,91 @@ void Stage::store(const std::int64_t received) {
     }
 }
 
+bool Stage::is_pinned() const noexcept {
+    return std::all_of(_staging_buffers.begin(), _staging_buffers.end(),
+                       [](const StagingBuffer& staged) { return staged.block.pinned(); });
+}
+
+void Stage::queue_load(const gpu::StreamHandle stream) {
+    for (const StagingBuffer& staged : _staging_buffers) {
+        for (const Segment& segment : staged.segments) {
+            queue(staged, segment, true, stream);
+        }
+    }
+}
+
+void Stage::queue_store(const gpu::StreamHandle stream) {
+    for (const StagingBuffer& staged : _staging_buffers) {
+        for (const Segment& segment : staged.segments) {
+            if (staged.access != Access::in) {
+                queue(staged, segment, false, stream);
+            }
+        }
+    }
+}
+
+/// What lies in the buffer before is in its order again afterwards, as far as nothing was received there.
+void Stage::before_receive() {
+    if (_received != nullptr) {
+        const StagingBuffer& staged = _staging_buffers.front();
+        _received->put_right(staged.block.data(), bytes_of(staged, staged.segments.front()));
+    }
+}
+
+void Stage::after_receive() {
+    before_receive();
+    _received.reset();
+}
+
+void Stage::queue(const StagingBuffer& staged, const Segment& segment, const bool loads,
+                  const gpu::StreamHandle stream) {
+    gpu::Runtime& runtime = _layer->gpu();
+    const Layout& layout = segment.type->layout;
+    const std::int64_t elements = loads ? segment.count : segment.stored;
+    const std::int64_t bytes = elements * layout.size();
+    std::byte* const host = staged.block.data() + segment.offset;
+    const auto require = [](const gpu::Status& status) {
+        if (!status.ok()) {
+            throw Error("a copy in a stream failed (" + status.message() + ")",
+                        "an error of an earlier kernel of the program also comes out here");
+        }
+    };
+    if (bytes == 0) {
+        return;
+    }
+    if (segment.mixed) {
+        throw ClassedError(MPI_ERR_TYPE, "a datatype joins host and device memory, and the call is queued in a stream",
+                           "use memory of one kind");
+    }
+    const bool is_packed = staged.packing == Packing::packed;
+    if (is_packed && layout.is_contiguous(elements)) {
+        std::byte* const user = segment.user + layout.true_begin();
+        require(runtime.copy(loads ? host : user, loads ? user : host, static_cast<std::size_t>(bytes), stream));
+        return;
+    }
+    if (is_packed && segment.info.kind == gpu::MemoryKind::device && segment.info.device == stream.device) {
+        auto typed = std::make_shared<const transfer::TypedMemory>(segment.type->flat, segment.user, elements);
+        transfer::Packer& packer = _layer->packer();
+        if (packer.can_move(stream.device, *typed)) {
+            const transfer::Packer::Side packed{host}, memory{nullptr, typed.get(), 0};
+            _typed.push_back(typed);
+            require(packer.move(loads ? packed : memory, loads ? memory : packed, bytes, stream));
+            return;
+        }
+    }
+    std::byte* next = host;
+    layout.for_each_block(elements, bytes, [&](const StridedBlock& block) {
+        std::byte* const user = segment.user + block.offset;
+        std::byte* const there = is_packed ? std::exchange(next, next + block.rows * block.width) : host + block.offset;
+        const std::int64_t pitch = is_packed ? block.width : block.pitch;
+        for (std::int64_t row = 0; row < block.rows; ++row) {
+            std::byte* const out = user + row * block.pitch;
+            std::byte* const in = there + row * pitch;
+            require(runtime.copy(loads ? in : out, loads ? out : in, static_cast<std::size_t>(block.width), stream));
+        }
+    });
+}
+
 void Stage::load_partition(const std::int64_t partition) {
     for (const StagingBuffer& staged : _staging_buffers) {
         if (staged.by_partition && staged.access == Access::in && partition >= 0 &&

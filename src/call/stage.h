@@ -14,6 +14,7 @@
 #include "gpu/gpu.h"
 #include "mpi/bytes_type.h"
 #include "mpi/datatypes.h"
+#include "transfer/flat_type.h"
 #include "transfer/pinned_pool.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -149,6 +150,19 @@ class Stage {
     /// and reallocated them, and forgets which partitions were stored. Throws ClassedError when a buffer was host
     /// memory at initialisation and no longer is.
     void restart();
+    // ---- in the order of a stream of the program; nothing waits
+
+    /// False when a staging buffer is ordinary memory, which copies in a stream do not serve.
+    [[nodiscard]] bool is_pinned() const noexcept;
+    /// Gives the stream the copies into all staging buffers: a message may be shorter than its buffer, whose rest
+    /// queue_store() then writes back. Throws Error.
+    void queue_load(gpu::StreamHandle stream);
+    /// Gives the stream the copies out of them. The object has to live until the stream is through.
+    void queue_store(gpu::StreamHandle stream);
+    /// Call in the host before and after the MPI receives into a buffer of for_message().
+    void before_receive();
+    void after_receive();
+
     /// Gives the staging buffers back.
     void release() noexcept { _staging_buffers.clear(); }
 
@@ -214,6 +228,7 @@ class Stage {
     [[nodiscard]] std::shared_ptr<const BytesType> receive_type() const;
     StagingBuffer& add_staging_buffer(Access access, Packing packing, std::size_t bytes);
     void load(const StagingBuffer& staged, const Segment& segment);
+    void queue(const StagingBuffer& staged, const Segment& segment, bool loads, gpu::StreamHandle stream);
     void fill_with_ones(const StagingBuffer& staged, const Segment& segment) const;
     void store(const StagingBuffer& staged, Segment& segment, std::int64_t limit);
     [[nodiscard]] std::int64_t bytes_of(const StagingBuffer& staged, const Segment& segment) const;
@@ -232,6 +247,7 @@ class Stage {
     mutable Asserted _asserted = Asserted::not_asked;
     /// Displacement and type arrays that the MPI got. Nonblocking operations need them until they complete.
     std::vector<std::shared_ptr<void>> _arrays;
+    std::vector<std::shared_ptr<const transfer::TypedMemory>> _typed;  ///< that queued copies need
 };
 
 template <class Count, class Displacement>

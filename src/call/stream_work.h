@@ -16,8 +16,9 @@ class StreamWork {
     /// Waits until everything is over that the communicator's stream was given, so that the call's own operation comes
     /// after it. Throws the error of an operation that failed meanwhile. Does nothing for other communicators.
     virtual void settle(MPI_Comm communicator) = 0;
-    /// The program has made a persistent request on the communicator.
-    virtual void made(MPI_Comm communicator, MPI_Request request) = 0;
+    /// Messages of the communicator travel as host bytes, whoever sends and receives them: a thread that must not wait
+    /// for the driver may be at the other end.
+    [[nodiscard]] virtual bool covers(MPI_Comm communicator) = 0;
     /// MPI is about to go down: finishes what the streams have.
     virtual void stop() noexcept = 0;
 };

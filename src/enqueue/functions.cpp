@@ -11,7 +11,7 @@
 #include "call/held_type.h"
 #include "call/object_life.h"
 #include "call/services.h"
-#include "enqueue/entries.h"
+#include "enqueue/natives.h"
 #include "enqueue/stream_comms.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -187,8 +187,10 @@ struct CopyStreamComm {
         const int error = below<function>()(comm, arguments...);
         if (error == MPI_SUCCESS && layer().stream_work.load(std::memory_order_acquire) != nullptr) {
             MPI_Comm* const made = std::get<sizeof...(Arguments) - 1>(std::tuple<Arguments...>(arguments...));
-            if (const std::shared_ptr<StreamComm> found = StreamComms::instance().find(comm)) {
-                StreamComms::instance().add(*made, found->stream());
+            StreamComms& all = StreamComms::instance();
+            if (all.covers(comm)) {
+                const std::shared_ptr<StreamComm> found = all.find(comm);
+                all.add(*made, found != nullptr ? found->stream() : nullptr);
             }
         }
         return error;
@@ -205,21 +207,7 @@ struct FreeOp {
     }
 };
 
-/// Serves what ends or copies a communicator, once one has a stream.
-void serve_objects() {
-    using Type = NamedObject::Type;
-    for (const loader::Service& each : {
-        AWAKEN_SERVE(Comm_free, FreeObject<FreeStreamComm, Type::communicator>),
-        AWAKEN_SERVE(Comm_disconnect, FreeObject<FreeStreamComm, Type::communicator>),
-        AWAKEN_SERVE(Comm_dup, MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 1, kNoHints>),
-        AWAKEN_SERVE(Comm_dup_with_info, MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 2, 1>),
-        AWAKEN_SERVE(Op_free, FreeOp),
-    }) {
-        if (each.entry != nullptr) {
-            loader::set_slot(each.function, each.entry, each.entry);
-        }
-    }
-}
+void serve_objects();
 
 int stream_comm_create(MPI_Comm comm, StreamNumber stream, MPI_Comm* newcomm) {
     return served<Function::MPIX_Stream_comm_create>([&](Call& call) {
@@ -252,7 +240,7 @@ int stream_comm_create(MPI_Comm comm, StreamNumber stream, MPI_Comm* newcomm) {
                    "are linked to MPIX_Stream_comm_create)");
         }
         const int error = real.Comm_dup(comm, newcomm);
-        if (error == MPI_SUCCESS && own != nullptr) {
+        if (error == MPI_SUCCESS && any_stream != 0) {
             StreamComms::instance().add(*newcomm, own);
             serve_objects();
         }
@@ -290,17 +278,14 @@ std::shared_ptr<StreamComm> stream_comm(Call& call, const MPI_Comm comm) {
     return found;
 }
 
-std::shared_ptr<Enqueued> operation(Enqueued::Start start) {
-    auto made = std::make_shared<Enqueued>();
-    made->start = std::move(start);
-    return made;
-}
-
 /// What can be wrong is found in the call, since the operation itself runs later.
 template <class Count>
-void check_type(const Call& call, const Count count, const MPI_Datatype type) {
+void check_type(const Call& call, const Count count, const MPI_Datatype type, const bool holds_large = true) {
     if (count < 0) {
         refuse(call, MPI_ERR_COUNT, "the count is negative", "pass 0 or more");
+    }
+    if (!holds_large && count > std::numeric_limits<int>::max()) {
+        refuse(call, MPI_ERR_COUNT, "this MPI has no functions for counts above 2^31 - 1", "use a larger datatype");
     }
     if (type == MPI_DATATYPE_NULL) {
         refuse(call, MPI_ERR_TYPE, "the datatype is MPI_DATATYPE_NULL", "pass a committed datatype");
@@ -330,6 +315,18 @@ std::shared_ptr<const HeldType> held(const MPI_Datatype type) {
     return std::make_shared<const HeldType>(type);
 }
 
+/// An operation whose buffers `place` gives to the stage. With `is_read_early` the stream need not wait for it: the
+/// buffers may be used again when they have been copied.
+template <class Place>
+std::shared_ptr<Enqueued> operation(Call& call, const std::shared_ptr<StreamComm>& of, const bool stores,
+                                    const Place& place) {
+    auto made = std::make_shared<Enqueued>();
+    made->stage = of->make_stage(call, place);
+    made->stores = made->stage.has_value() && stores;
+    made->waits = made->stores || !made->stage.has_value();
+    return made;
+}
+
 /// Queues one operation; with `request`, nothing waits for it, and the program gets that.
 int queue(const std::shared_ptr<StreamComm>& of, const std::shared_ptr<Enqueued>& what, MPI_Request* const request) {
     if (request == nullptr) {
@@ -347,6 +344,42 @@ int queue(const std::shared_ptr<StreamComm>& of, const std::shared_ptr<Enqueued>
     return MPI_SUCCESS;
 }
 
+template <class Count>
+std::shared_ptr<Enqueued> send(Call& call, const std::shared_ptr<StreamComm>& of, const void* const buffer,
+                               const Count count, const std::shared_ptr<const HeldType>& type, const int destination,
+                               const int tag, const MPI_Comm comm) {
+    Argument<Count> sent{const_cast<void*>(buffer), count, type->get()};
+    const auto what = operation(call, of, false, [&](Stage& stage) {
+        if (destination != MPI_PROC_NULL) {
+            sent = stage.buffer(Access::in, buffer, count, type->get());
+        }
+    });
+    what->start = [=](MPI_Request* const begun) {
+        static_cast<void>(type);
+        return call_native<Count, Function::Isend, Function::Isend_c>(sent.address, sent.count, sent.type, destination,
+                                                                      tag, comm, begun);
+    };
+    return what;
+}
+
+template <class Count>
+std::shared_ptr<Enqueued> receive(Call& call, const std::shared_ptr<StreamComm>& of, void* const buffer,
+                                  const Count count, const std::shared_ptr<const HeldType>& type, const int source,
+                                  const int tag, const MPI_Comm comm) {
+    Argument<Count> received{buffer, count, type->get()};
+    const auto what = operation(call, of, true, [&](Stage& stage) {
+        if (source != MPI_PROC_NULL) {
+            received = stage.for_message(stage.buffer(Access::out, buffer, count, type->get()));
+        }
+    });
+    what->start = [=](MPI_Request* const begun) {
+        static_cast<void>(type);
+        return call_native<Count, Function::Irecv, Function::Irecv_c>(received.address, received.count, received.type,
+                                                                      source, tag, comm, begun);
+    };
+    return what;
+}
+
 template <Function function, class Count, class... Last>
 int send_enqueue(const void* buffer, Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm,
                  Last... request) {
@@ -357,22 +390,9 @@ int send_enqueue(const void* buffer, Count count, MPI_Datatype type, int destina
                 buffer, count, type, destination, tag, comm, request...);
         }
         check_message(call, count, type, destination, tag, comm, false);
-        const auto what = operation([=, type = held(type)](MPI_Request* const begun) {
-            return call_entry<Count, Function::Isend, Function::Isend_c>(buffer, count, type->get(), destination, tag,
-                                                                         comm, begun);
-        });
         MPI_Request* given = nullptr;
         ((given = request), ...);
-        return queue(of, what, given);
-    });
-}
-
-template <class Count>
-std::shared_ptr<Enqueued> receive(void* const buffer, const Count count, const MPI_Datatype type, const int source,
-                                  const int tag, const MPI_Comm comm) {
-    return operation([=, type = held(type)](MPI_Request* const begun) {
-        return call_entry<Count, Function::Irecv, Function::Irecv_c>(buffer, count, type->get(), source, tag, comm,
-                                                                     begun);
+        return queue(of, send(call, of, buffer, count, held(type), destination, tag, comm), given);
     });
 }
 
@@ -385,7 +405,7 @@ int recv_enqueue(void* buffer, Count count, MPI_Datatype type, int source, int t
                 buffer, count, type, source, tag, comm, status);
         }
         check_message(call, count, type, source, tag, comm, true);
-        const auto what = receive(buffer, count, type, source, tag, comm);
+        const auto what = receive(call, of, buffer, count, held(type), source, tag, comm);
         what->told = status;
         return queue(of, what, nullptr);
     });
@@ -401,8 +421,68 @@ int irecv_enqueue(void* buffer, Count count, MPI_Datatype type, int source, int 
                 buffer, count, type, source, tag, comm, request);
         }
         check_message(call, count, type, source, tag, comm, true);
-        return queue(of, receive(buffer, count, type, source, tag, comm), request);
+        return queue(of, receive(call, of, buffer, count, held(type), source, tag, comm), request);
     });
+}
+
+/// MPI_Send_init and MPI_Recv_init, which tell on a communicator with a stream what MPIX_Start_enqueue begins.
+template <Function function, bool sends, class Type = typename NativeMember<function>::Type>
+struct Init {
+    static void serve() {}  // this ABI has no such function
+};
+template <Function function, bool sends, class Buffer, class Count>
+struct Init<function, sends, int (*)(Buffer, Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)> {
+    using Type = typename NativeMember<function>::Type;
+    static inline Type plain = nullptr;
+
+    static void serve() {
+        plain = entry_of<Type>(function);
+        loader::set_slot(function, reinterpret_cast<void*>(&enter), reinterpret_cast<void*>(&enter));
+    }
+    static int enter(Buffer buffer, Count count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
+                     MPI_Request* request) {
+        const int error = plain(buffer, count, type, peer, tag, comm, request);
+        const std::shared_ptr<StreamComm> of = StreamComms::instance().find(comm);
+        if (error == MPI_SUCCESS && of != nullptr) {
+            StreamComms::instance().made(*request, of, [=, type = held(type)](Call& start) {
+                if constexpr (sends) {
+                    return send(start, of, buffer, count, type, peer, tag, comm);
+                } else {
+                    return receive(start, of, buffer, count, type, peer, tag, comm);
+                }
+            });
+        }
+        return error;
+    }
+
+  private:
+    template <class Pointer>
+    static Pointer entry_of(const Function of) noexcept {
+        return reinterpret_cast<Pointer>(loader::slot_of(of));
+    }
+};
+
+/// Serves what ends or copies a communicator, once one has a stream.
+void serve_objects() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        Init<Function::Send_init, true>::serve();
+        Init<Function::Send_init_c, true>::serve();
+        Init<Function::Recv_init, false>::serve();
+        Init<Function::Recv_init_c, false>::serve();
+    });
+    using Type = NamedObject::Type;
+    for (const loader::Service& each : {
+        AWAKEN_SERVE(Comm_free, FreeObject<FreeStreamComm, Type::communicator>),
+        AWAKEN_SERVE(Comm_disconnect, FreeObject<FreeStreamComm, Type::communicator>),
+        AWAKEN_SERVE(Comm_dup, MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 1, kNoHints>),
+        AWAKEN_SERVE(Comm_dup_with_info, MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 2, 1>),
+        AWAKEN_SERVE(Op_free, FreeOp),
+    }) {
+        if (each.entry != nullptr) {
+            loader::set_slot(each.function, each.entry, each.entry);
+        }
+    }
 }
 
 // ---- completion -----------------------------------------------------------------------------------------------------
@@ -487,17 +567,14 @@ int start_enqueue(Call& call, const int count, MPI_Request* const requests) {
     Operations together;
     for (int i = 0; i < count; ++i) {
         const StreamComms::Known known = all.known(requests[i], call.name());
-        if (known.operation != nullptr && !known.operation->persistent) {
+        if (known.again == nullptr) {
             refuse(call, MPI_ERR_REQUEST, "the request is not persistent", "pass one of MPI_Send_init and its like");
         }
         if (of != nullptr && known.of != of) {
             refuse(call, MPI_ERR_REQUEST, "the requests are of several communicators", "start each one's by itself");
         }
         of = known.of;
-        auto what = operation([request = requests[i]](MPI_Request* const begun) {
-            *begun = request;
-            return entry<Function::Start>()(begun);
-        });
+        std::shared_ptr<Enqueued> what = known.again(call);
         what->persistent = true;
         together.push_back(std::move(what));
     }
@@ -521,6 +598,11 @@ int startall_enqueue(int count, MPI_Request* requests) {
 
 // ---- collectives ----------------------------------------------------------------------------------------------------
 
+/// Where a collective's memory lies for the MPI. A part that it reads and writes is both.
+Access written(const void* const send) noexcept {
+    return send == MPI_IN_PLACE ? Access::inout : Access::out;
+}
+
 template <Function function, class Count>
 int allreduce_enqueue(const void* send, void* receive, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
     return served<function>([&](Call& call) {
@@ -529,12 +611,21 @@ int allreduce_enqueue(const void* send, void* receive, Count count, MPI_Datatype
             return native<int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm)>(call)(send, receive, count,
                                                                                                 type, op, comm);
         }
-        check_type(call, count, type);
-        return queue(of, operation([=, type = held(type)](MPI_Request* const begun) {
-                         return call_entry<Count, Function::Iallreduce, Function::Iallreduce_c>(
-                             send, receive, count, type->get(), op, comm, begun);
-                     }),
-                     nullptr);
+        check_type(call, count, type, has_large<Function::Iallreduce_c>());
+        const auto kept = held(type);
+        const void* from = send;
+        void* to = receive;
+        const auto what = operation(call, of, true, [&](Stage& stage) {
+            if (send != MPI_IN_PLACE) {
+                from = stage.buffer(Access::in, send, count, kept->get(), -1, Packing::mirror).address;
+            }
+            to = stage.buffer(written(send), receive, count, kept->get(), -1, Packing::mirror).address;
+        });
+        what->start = [=](MPI_Request* const begun) {
+            return call_native<Count, Function::Iallreduce, Function::Iallreduce_c>(from, to, count, kept->get(), op,
+                                                                                    comm, begun);
+        };
+        return queue(of, what, nullptr);
     });
 }
 
@@ -542,34 +633,54 @@ template <Function function, class Count>
 int bcast_enqueue(void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm) {
     return served<function>([&](Call& call) {
         const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
-        check_type(call, count, type);
+        check_type(call, count, type, has_large<Function::Ibcast_c>());
         check_root(call, root, comm);
-        return queue(of, operation([=, type = held(type)](MPI_Request* const begun) {
-                         return call_entry<Count, Function::Ibcast, Function::Ibcast_c>(buffer, count, type->get(),
-                                                                                        root, comm, begun);
-                     }),
-                     nullptr);
+        int rank = 0;
+        layer().real.Comm_rank(comm, &rank);
+        const auto kept = held(type);
+        Argument<Count> all{buffer, count, kept->get()};
+        const auto what = operation(call, of, rank != root, [&](Stage& stage) {
+            all = stage.buffer(rank == root ? Access::in : Access::out, buffer, count, kept->get());
+        });
+        what->start = [=](MPI_Request* const begun) {
+            static_cast<void>(kept);
+            return call_native<Count, Function::Ibcast, Function::Ibcast_c>(all.address, all.count, all.type, root,
+                                                                            comm, begun);
+        };
+        return queue(of, what, nullptr);
     });
 }
 
-/// Allgather and alltoall: alike in all but the name.
-template <Function function, Function plain, Function large, class Count>
+/// Allgather and alltoall. `all_sent`: the send buffer has a part for each rank.
+template <Function function, Function plain, Function large, bool all_sent, class Count>
 int exchange_enqueue(const void* send, Count send_count, MPI_Datatype send_type, void* receive, Count receive_count,
                      MPI_Datatype receive_type, MPI_Comm comm) {
     return served<function>([&](Call& call) {
         const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
         const bool in_place = send == MPI_IN_PLACE;
         if (!in_place) {
-            check_type(call, send_count, send_type);
+            check_type(call, send_count, send_type, has_large<large>());
         }
-        check_type(call, receive_count, receive_type);
-        return queue(of,
-                     operation([=, send_type = held(in_place ? receive_type : send_type),
-                                receive_type = held(receive_type)](MPI_Request* const begun) {
-                         return call_entry<Count, plain, large>(send, send_count, send_type->get(), receive,
-                                                                receive_count, receive_type->get(), comm, begun);
-                     }),
-                     nullptr);
+        check_type(call, receive_count, receive_type, has_large<large>());
+        int size = 0;
+        layer().real.Comm_size(comm, &size);
+        const auto out_type = held(in_place ? receive_type : send_type), in_type = held(receive_type);
+        Argument<Count> out{const_cast<void*>(send), send_count, out_type->get()};
+        Argument<Count> in{receive, receive_count, in_type->get()};
+        const auto what = operation(call, of, true, [&](Stage& stage) {
+            if (!in_place) {
+                out = stage.buffer(Access::in, send, send_count, out_type->get(),
+                                   static_cast<std::int64_t>(send_count) * (all_sent ? size : 1));
+            }
+            in = stage.buffer(written(send), receive, receive_count, in_type->get(),
+                              static_cast<std::int64_t>(receive_count) * size);
+        });
+        what->start = [=](MPI_Request* const begun) {
+            static_cast<void>(out_type), static_cast<void>(in_type);
+            return call_native<Count, plain, large>(static_cast<const void*>(out.address), out.count, out.type,
+                                                    in.address, in.count, in.type, comm, begun);
+        };
+        return queue(of, what, nullptr);
     });
 }
 
@@ -578,35 +689,50 @@ int reduce_scatter_block_enqueue(const void* send, void* receive, Count count, M
                                  MPI_Comm comm) {
     return served<function>([&](Call& call) {
         const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
-        check_type(call, count, type);
-        return queue(of, operation([=, type = held(type)](MPI_Request* const begun) {
-                         return call_entry<Count, Function::Ireduce_scatter_block, Function::Ireduce_scatter_block_c>(
-                             send, receive, count, type->get(), op, comm, begun);
-                     }),
-                     nullptr);
+        check_type(call, count, type, has_large<Function::Ireduce_scatter_block_c>());
+        int size = 0;
+        layer().real.Comm_size(comm, &size);
+        const auto kept = held(type);
+        const auto own = static_cast<std::int64_t>(count), all = own * size;
+        const void* from = send;
+        void* to = receive;
+        const auto what = operation(call, of, true, [&](Stage& stage) {
+            if (send != MPI_IN_PLACE) {
+                from = stage.buffer(Access::in, send, count, kept->get(), all, Packing::mirror).address;
+                to = stage.buffer(Access::out, receive, count, kept->get(), -1, Packing::mirror).address;
+            } else {
+                to = stage.buffer(Access::inout, receive, count, kept->get(), all, Packing::mirror, own).address;
+            }
+        });
+        what->start = [=](MPI_Request* const begun) {
+            return call_native<Count, Function::Ireduce_scatter_block, Function::Ireduce_scatter_block_c>(
+                from, to, count, kept->get(), op, comm, begun);
+        };
+        return queue(of, what, nullptr);
     });
 }
 
 int barrier_enqueue(MPI_Comm comm) {
     return served<Function::MPIX_Barrier_enqueue>([&](Call& call) {
-        return queue(stream_comm(call, comm), operation([=](MPI_Request* const begun) {
-                         return entry<Function::Ibarrier>()(comm, begun);
-                     }),
-                     nullptr);
+        const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        const auto what = operation(call, of, false, [](Stage&) {});
+        what->start = [=](MPI_Request* const begun) { return layer().real.Ibarrier(comm, begun); };
+        return queue(of, what, nullptr);
     });
 }
 
 /// The arrays of one side of an all-to-all along edges, for as long as the operation lasts.
-template <class Count>
 struct Edges {
+    template <class Count>
     Edges(const Count* const given_counts, const MPI_Aint* const given_offsets, const MPI_Datatype* const given_types,
           const int edges)
-        : counts(given_counts, given_counts + edges), offsets(given_offsets, given_offsets + edges) {
+        : offsets(given_offsets, given_offsets + edges) {
         for (int i = 0; i < edges; ++i) {
+            counts.push_back(static_cast<int>(given_counts[i]));
             types.push_back(all.hold(given_types[i]));
         }
     }
-    std::vector<Count> counts;
+    std::vector<int> counts;
     std::vector<MPI_Aint> offsets;
     HeldTypes all;
     std::vector<MPI_Datatype> types;
@@ -641,32 +767,27 @@ int neighbor_alltoallw_enqueue(const void* send, const Count* send_counts, const
     return served<function>([&](Call& call) {
         const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
         const auto [in, out] = edges_of(call, comm);
-        const auto narrow = [](const std::vector<Count>& counts) {
-            std::vector<int> small;
-            for (const Count count : counts) {
-                small.push_back(detail::narrow(count));
-            }
-            return small;
-        };
-        const auto to = std::make_shared<Edges<Count>>(send_counts, send_offsets, send_types, out);
-        const auto from = std::make_shared<Edges<Count>>(receive_counts, receive_offsets, receive_types, in);
-        if constexpr (std::is_same_v<Count, int>) {
-            return queue(of, operation([=](MPI_Request* const begun) {
-                             return entry<Function::Ineighbor_alltoallw>()(
-                                 send, to->counts.data(), to->offsets.data(), to->types.data(), receive,
-                                 from->counts.data(), from->offsets.data(), from->types.data(), comm, begun);
-                         }),
-                         nullptr);
-        } else {
-            const auto small_to = std::make_shared<std::vector<int>>(narrow(to->counts));
-            const auto small_from = std::make_shared<std::vector<int>>(narrow(from->counts));
-            return queue(of, operation([=](MPI_Request* const begun) {
-                             return entry<Function::Ineighbor_alltoallw>()(
-                                 send, small_to->data(), to->offsets.data(), to->types.data(), receive,
-                                 small_from->data(), from->offsets.data(), from->types.data(), comm, begun);
-                         }),
-                         nullptr);
+        for (int i = 0; i < out; ++i) {
+            check_type(call, send_counts[i], send_types[i], false);
         }
+        for (int i = 0; i < in; ++i) {
+            check_type(call, receive_counts[i], receive_types[i], false);
+        }
+        const auto to = std::make_shared<Edges>(send_counts, send_offsets, send_types, out);
+        const auto from = std::make_shared<Edges>(receive_counts, receive_offsets, receive_types, in);
+        TypedVectorArgument<MPI_Aint> sent{const_cast<void*>(send), to->offsets.data(), to->types.data()};
+        TypedVectorArgument<MPI_Aint> received{receive, from->offsets.data(), from->types.data()};
+        const auto what = operation(call, of, true, [&, out = out, in = in](Stage& stage) {
+            sent = stage.typed_blocks(Access::in, send, to->counts.data(), to->offsets.data(), to->types.data(), out);
+            received = stage.typed_blocks(Access::out, receive, from->counts.data(), from->offsets.data(),
+                                          from->types.data(), in);
+        });
+        what->start = [=](MPI_Request* const begun) {
+            return layer().real.Ineighbor_alltoallw(sent.address, to->counts.data(), sent.displacements, sent.types,
+                                                    received.address, from->counts.data(), received.displacements,
+                                                    received.types, comm, begun);
+        };
+        return queue(of, what, nullptr);
     });
 }
 
@@ -704,17 +825,17 @@ Services stream_services() {
         service(F::MPIX_Bcast_enqueue, &bcast_enqueue<F::MPIX_Bcast_enqueue, int>),
         service(F::MPIX_Bcast_enqueue_c, &bcast_enqueue<F::MPIX_Bcast_enqueue_c, MPI_Count>),
         service(F::MPIX_Allgather_enqueue,
-                &exchange_enqueue<F::MPIX_Allgather_enqueue, F::Iallgather, F::Iallgather_c, int>),
+                &exchange_enqueue<F::MPIX_Allgather_enqueue, F::Iallgather, F::Iallgather_c, false, int>),
         service(F::MPIX_Allgather_enqueue_c,
-                &exchange_enqueue<F::MPIX_Allgather_enqueue_c, F::Iallgather, F::Iallgather_c, MPI_Count>),
+                &exchange_enqueue<F::MPIX_Allgather_enqueue_c, F::Iallgather, F::Iallgather_c, false, MPI_Count>),
         service(F::MPIX_Reduce_scatter_block_enqueue,
                 &reduce_scatter_block_enqueue<F::MPIX_Reduce_scatter_block_enqueue, int>),
         service(F::MPIX_Reduce_scatter_block_enqueue_c,
                 &reduce_scatter_block_enqueue<F::MPIX_Reduce_scatter_block_enqueue_c, MPI_Count>),
         service(F::MPIX_Alltoall_enqueue,
-                &exchange_enqueue<F::MPIX_Alltoall_enqueue, F::Ialltoall, F::Ialltoall_c, int>),
+                &exchange_enqueue<F::MPIX_Alltoall_enqueue, F::Ialltoall, F::Ialltoall_c, true, int>),
         service(F::MPIX_Alltoall_enqueue_c,
-                &exchange_enqueue<F::MPIX_Alltoall_enqueue_c, F::Ialltoall, F::Ialltoall_c, MPI_Count>),
+                &exchange_enqueue<F::MPIX_Alltoall_enqueue_c, F::Ialltoall, F::Ialltoall_c, true, MPI_Count>),
         service(F::MPIX_Neighbor_alltoallw_enqueue,
                 &neighbor_alltoallw_enqueue<F::MPIX_Neighbor_alltoallw_enqueue, int>),
         service(F::MPIX_Neighbor_alltoallw_enqueue_c,

@@ -10,7 +10,6 @@
 #include "base/own_thread.h"
 #include "base/round_up.h"
 #include "call/call.h"
-#include "enqueue/entries.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -37,15 +36,29 @@ std::uint32_t turn_of(const std::uint64_t number) noexcept {
 
 // ---- the request that the program holds -----------------------------------------------------------------------------
 
+/// What the program's request stands for.
+struct Behind {
+    std::shared_ptr<StreamComm> of;
+    std::shared_ptr<Enqueued> operation;
+};
+
 int tell_status(void* const state, MPI_Status* const status) {
-    const auto& operation = *static_cast<std::shared_ptr<Enqueued>*>(state);
-    *status = operation->status;
-    return operation->error;
+    const auto& behind = *static_cast<const Behind*>(state);
+    *status = behind.operation->status;
+    try {
+        behind.of->store_now(*behind.operation);
+    } catch (const ClassedError& error) {
+        return layer().error_code(error.error_class, error);
+    } catch (const Error& error) {
+        return layer().error_code(MPI_ERR_OTHER, error);
+    }
+    return behind.operation->error;
 }
 
 int forget_request(void* const state) {
-    const std::unique_ptr<std::shared_ptr<Enqueued>> operation(static_cast<std::shared_ptr<Enqueued>*>(state));
-    StreamComms::instance().forget((*operation)->program);
+    const std::unique_ptr<Behind> behind(static_cast<Behind*>(state));
+    StreamComms::instance().forget(behind->operation->program);
+    behind->operation->forgotten = true;
     return MPI_SUCCESS;
 }
 
@@ -72,11 +85,19 @@ StreamComm::StreamComm(const MPI_Comm communicator, std::shared_ptr<ProgramStrea
                     "free host memory, or raise the limit of locked memory");
     }
     _words = static_cast<Words*>(words);
+    if (const gpu::Status status = _runtime.create_stream(_stream->stream.device, false, _own); !status.ok()) {
+        static_cast<void>(_runtime.unregister_host(words));
+        munmap(words, bytes_of_words());
+        throw Error("a stream cannot be made (" + status.message() + ")", "free GPU resources");
+    }
     _stream->communicators.fetch_add(1);
 }
 
 StreamComm::~StreamComm() {
     _stream->communicators.fetch_sub(1);
+    if (!_runtime.was_reset()) {
+        static_cast<void>(_runtime.destroy_stream(_own));
+    }
     _runtime.when_idle(_stream->stream.device, [&runtime = _runtime, words = _words] {
         static_cast<void>(runtime.unregister_host(words));
         munmap(words, bytes_of_words());
@@ -109,16 +130,69 @@ void StreamComm::refuse_capture() const {
     }
 }
 
+void StreamComm::wait_for_memory() {
+    if (is_idle()) {
+        throw ClassedError(MPI_ERR_NO_MEM, "the pool of pinned memory is too small for a buffer that is queued in a stream",
+                           "raise AWAKEN_PINNED_POOL, or send less at a time");
+    }
+    if (!device_works()) {
+        give_up();
+    }
+    sched_yield();
+}
+
+/// Adds waits for operations, and queues their copies back behind them. Needs _calls.
+void StreamComm::queue_waits(const Operations operations, std::vector<stream::Step>& steps) {
+    std::vector<std::shared_ptr<Enqueued>> stored;
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        if (operation->waits) {
+            steps.push_back(wait_for(operation->number));
+        }
+        if (operation->stores && !std::exchange(operation->stored, true)) {
+            stored.push_back(operation);
+        }
+    }
+    launch(steps);
+    steps.clear();
+    if (stored.empty()) {
+        return;
+    }
+    const std::uint64_t pass = ++_pass;
+    {
+        const std::scoped_lock lock(_mutex);
+        for (const std::shared_ptr<Enqueued>& operation : stored) {
+            _to_pass.emplace_back(pass, operation);
+        }
+        _passing.store(true, std::memory_order_release);
+    }
+    for (const std::shared_ptr<Enqueued>& operation : stored) {
+        operation->stage->queue_store(_stream->stream);
+    }
+    steps.emplace_back();
+    steps.back().told_host = &_words->passed;
+    steps.back().told_host_number = pass;
+    launch(steps);
+}
+
 void StreamComm::enqueue(const Operations operations, const bool waits) {
     const std::scoped_lock calls(_calls);
     throw_failure();
     refuse_capture();
+    clean_up();
     if (operations.size() > kMost) {
         throw ClassedError(MPI_ERR_ARG, "more than " + std::to_string(kMost) + " operations in one call",
                            "start them in several calls");
     }
     while (_last + operations.size() - _over_to.load(std::memory_order_acquire) > kMost) {
+        if (!device_works()) {
+            give_up();
+        }
         sched_yield();
+    }
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        if (operation->stage) {
+            operation->stage->queue_load(_stream->stream);
+        }
     }
     const std::uint64_t before = _last;
     {
@@ -132,13 +206,12 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
     std::vector<stream::Step> steps(1);
     steps[0].told_host = &_words->arrived;
     steps[0].told_host_number = _last;
-    if (waits) {
-        for (const std::shared_ptr<Enqueued>& operation : operations) {
-            steps.push_back(wait_for(operation->number));
-        }
-    }
     try {
-        launch(steps);
+        if (waits) {
+            queue_waits(operations, steps);
+        } else {
+            launch(steps);
+        }
     } catch (const Error&) {
         // The thread begins nothing before the first step has run, and that one was refused.
         const std::scoped_lock lock(_mutex);
@@ -154,10 +227,20 @@ void StreamComm::wait(const Operations operations) {
     const std::scoped_lock calls(_calls);
     refuse_capture();
     std::vector<stream::Step> steps;
-    for (const std::shared_ptr<Enqueued>& operation : operations) {
-        steps.push_back(wait_for(operation->number));
+    queue_waits(operations, steps);
+    StreamComms::instance().wake();
+}
+
+/// The program's thread is in a call that completes the operation, so the order of the stream does not matter.
+void StreamComm::store_now(Enqueued& operation) {
+    if (!operation.stores || std::exchange(operation.stored, true) || operation.error != MPI_SUCCESS) {
+        return;
     }
-    launch(steps);
+    operation.stage->queue_store(_own);
+    if (const gpu::Status status = _runtime.synchronize_stream(_own); !status.ok()) {
+        throw Error("a copy of received data failed (" + status.message() + ")",
+                    "an error of an earlier kernel of the program also comes out here");
+    }
 }
 
 void StreamComm::take_back(Enqueued& operation, MPI_Status* const status) {
@@ -177,22 +260,39 @@ void StreamComm::take_back(Enqueued& operation, MPI_Status* const status) {
 }
 
 void StreamComm::begin(const std::shared_ptr<Enqueued>& operation) {
-    try {
-        operation->error = operation->start(&operation->request);
-    } catch (const ClassedError& error) {
-        operation->error = layer().error_code(error.error_class, error);
+    if (operation->stage) {
+        operation->stage->before_receive();
     }
-    operation->start = {};
+    operation->error = operation->start(&operation->request);
     if (operation->error != MPI_SUCCESS) {
         end(*operation);
+        const std::scoped_lock lock(_mutex);
+        _spent.push_back(operation);
     } else {
         _under_way.push_back(operation);
     }
 }
 
+/// Frees the stages that the stream has read.
+void StreamComm::let_pass() {
+    const std::uint64_t passed = __atomic_load_n(&_words->passed, __ATOMIC_ACQUIRE);
+    const bool given_up = _given_up.load(std::memory_order_acquire);
+    const std::scoped_lock lock(_mutex);
+    while (!_to_pass.empty() && (given_up || _to_pass.front().first <= passed)) {
+        _to_pass.front().second->stage->release();
+        _spent.push_back(std::move(_to_pass.front().second));
+        _to_pass.pop_front();
+    }
+    _passing.store(!_to_pass.empty(), std::memory_order_release);
+}
+
 bool StreamComm::progress() noexcept {
-    const std::uint64_t arrived = __atomic_load_n(&_words->arrived, __ATOMIC_ACQUIRE);
+    const bool given_up = _given_up.load(std::memory_order_acquire);
+    const std::uint64_t arrived = given_up ? ~std::uint64_t{0} : __atomic_load_n(&_words->arrived, __ATOMIC_ACQUIRE);
     bool has_changed = false;
+    if (_passing.load(std::memory_order_acquire)) {
+        let_pass();
+    }
     for (;;) {
         std::shared_ptr<Enqueued> next;
         {
@@ -204,31 +304,44 @@ bool StreamComm::progress() noexcept {
             _queued.pop_front();
         }
         has_changed = true;
-        begin(next);
+        if (given_up) {
+            next->error = MPI_ERR_OTHER;
+            end(*next);
+            const std::scoped_lock lock(_mutex);
+            _spent.push_back(std::move(next));
+        } else {
+            begin(next);
+        }
     }
     for (std::size_t i = 0; i < _under_way.size();) {
         Enqueued& operation = *_under_way[i];
         int is_over = 0;
-        operation.error = entry<Function::Test>()(&operation.request, &is_over, &operation.status);
+        operation.error = given_up ? MPI_ERR_OTHER
+                                   : layer().real.Test(&operation.request, &is_over, &operation.status);
         if (is_over == 0 && operation.error == MPI_SUCCESS) {
             ++i;
             continue;
         }
         has_changed = true;
-        const std::shared_ptr<Enqueued> over = std::move(_under_way[i]);
+        std::shared_ptr<Enqueued> over = std::move(_under_way[i]);
         _under_way.erase(_under_way.begin() + static_cast<std::ptrdiff_t>(i));
         end(*over);
+        const std::scoped_lock lock(_mutex);
+        _spent.push_back(std::move(over));
     }
     return has_changed;
 }
 
 void StreamComm::end(Enqueued& operation) {
+    if (operation.stage && operation.stores) {
+        operation.stage->after_receive();
+    }
     MPI_Request program = MPI_REQUEST_NULL;
     bool is_released = false;
     {
         const std::scoped_lock lock(_mutex);
         operation.over = true;
-        if (operation.error != MPI_SUCCESS && !_failure) {
+        if (operation.error != MPI_SUCCESS && !_failure && !_given_up.load(std::memory_order_relaxed)) {
             char text[MPI_MAX_ERROR_STRING] = {};
             int length = 0, error_class = MPI_ERR_OTHER;
             layer().real.Error_class(operation.error, &error_class);
@@ -240,6 +353,9 @@ void StreamComm::end(Enqueued& operation) {
         }
         program = operation.program;
         is_released = operation.released;
+        if (operation.stage && !operation.stores) {
+            operation.stage->release();
+        }
         // The earliest operations that are over make room.
         _over.push_back(operation.number);
         std::uint64_t to = _over_to.load(std::memory_order_relaxed);
@@ -263,28 +379,59 @@ void StreamComm::end(Enqueued& operation) {
         }
     }
     _open.fetch_sub(1, std::memory_order_acq_rel);
-    _open.notify_all();
 }
 
-void StreamComm::give_up(const std::string& why) noexcept {
-    std::vector<std::shared_ptr<Enqueued>> all = std::exchange(_under_way, {});
+/// What the thread must not free, since that may take the driver.
+void StreamComm::clean_up() noexcept {
+    std::vector<std::shared_ptr<Enqueued>> gone;
     {
         const std::scoped_lock lock(_mutex);
-        all.insert(all.end(), _queued.begin(), _queued.end());
-        _queued.clear();
-        if (!all.empty() && !_failure) {
-            _failure.emplace(MPI_ERR_OTHER, why);
-        }
+        gone.swap(_spent);
     }
-    for (const std::shared_ptr<Enqueued>& operation : all) {
-        operation->error = MPI_ERR_OTHER;
-        end(*operation);
+    for (const std::shared_ptr<Enqueued>& operation : gone) {
+        if (operation->forgotten) {
+            try {
+                store_now(*operation);
+            } catch (const Error& error) {
+                layer().ledger.add_fallback("MPIX_Irecv_enqueue", error.what());
+            }
+        }
     }
 }
 
-void StreamComm::finish() const noexcept {
-    for (std::uint64_t open = 0; (open = _open.load(std::memory_order_acquire)) != 0;) {
-        _open.wait(open, std::memory_order_acquire);
+/// Asks in the program's threads: the driver may keep the layer's waiting.
+bool StreamComm::device_works() noexcept {
+    bool over = false;
+    return !_runtime.was_reset() && _runtime.query_stream(_own, over).ok();
+}
+
+/// The device does nothing any more. The thread ends everything then.
+void StreamComm::give_up() noexcept {
+    if (_given_up.exchange(true)) {
+        return;
+    }
+    {
+        const std::scoped_lock lock(_mutex);
+        _failure.emplace(MPI_ERR_OTHER, "the GPU does nothing any more: an earlier kernel failed, or it was reset");
+    }
+    StreamComms::instance().wake();
+}
+
+void StreamComm::finish() noexcept {
+    Clock::time_point looked = Clock::now();
+    while (!is_idle()) {
+        if (const Clock::time_point now = Clock::now(); now - looked > kBetweenLooks) {
+            looked = now;
+            if (!device_works()) {
+                give_up();
+            }
+        }
+        sched_yield();
+    }
+    clean_up();
+    // What was queued behind the last operation's wait reads the words.
+    if (!_given_up.load() && !_runtime.was_reset()) {
+        static_cast<void>(_runtime.synchronize_stream(_stream->stream));
     }
 }
 
@@ -329,27 +476,26 @@ void StreamComms::free_stream(const int handle) {
 
 // ---- communicators --------------------------------------------------------------------------------------------------
 
-void StreamComms::prepare(const int device) {
-    if (_devices.contains(device)) {
-        return;
+stream::StepKernel& StreamComms::prepare(const int device) {
+    std::unique_ptr<stream::StepKernel>& known = _kernels[device];
+    if (known != nullptr) {
+        return *known;
     }
     gpu::Runtime& runtime = layer().gpu();
-    Device made{std::make_unique<stream::StepKernel>(runtime), {}};
-    gpu::Status status = made.kernel->load(device);
+    auto made = std::make_unique<stream::StepKernel>(runtime);
+    gpu::Status status = made->load(device);
     for (const Clock::time_point until = Clock::now() + kPatienceToLoad;
          status.code == gpu::kBusy && Clock::now() < until;) {
         static_cast<void>(runtime.is_idle(device, kBetweenLooks));
-        status = made.kernel->load(device);
-    }
-    if (status.ok()) {
-        status = runtime.create_stream(device, false, made.asked);
+        status = made->load(device);
     }
     if (!status.ok()) {
         throw Error("the kernel that waits in streams cannot be loaded (" + status.message() + ")",
                     status.code == gpu::kBusy ? "make the communicator while the GPU has nothing to do"
                                               : "awaken doctor says what is missing");
     }
-    _devices.emplace(device, std::move(made));
+    known = std::move(made);
+    return *known;
 }
 
 std::shared_ptr<StreamComm> StreamComms::find(const MPI_Comm communicator) {
@@ -361,9 +507,13 @@ std::shared_ptr<StreamComm> StreamComms::find(const MPI_Comm communicator) {
 
 void StreamComms::add(const MPI_Comm communicator, const std::shared_ptr<ProgramStream>& stream) {
     const std::scoped_lock lock(_mutex);
-    prepare(stream->stream.device);
-    _comms.push_back(std::make_shared<StreamComm>(communicator, stream, layer().gpu(),
-                                                  *_devices.at(stream->stream.device).kernel));
+    if (stream == nullptr) {
+        _covered.push_back(communicator);
+        layer().stream_work.store(this, std::memory_order_release);
+        return;
+    }
+    stream::StepKernel& kernel = prepare(stream->stream.device);
+    _comms.push_back(std::make_shared<StreamComm>(communicator, stream, layer().gpu(), kernel));
     if (!_thread.joinable()) {
         _ends = false;
         _thread = start_own_thread([this] { run(); });
@@ -372,17 +522,29 @@ void StreamComms::add(const MPI_Comm communicator, const std::shared_ptr<Program
             throw Error("no thread can be made for communicators with streams", "raise the limit of processes (ulimit -u)");
         }
     }
+    _covered.push_back(communicator);
     layer().stream_work.store(this, std::memory_order_release);
+}
+
+bool StreamComms::covers(const MPI_Comm communicator) {
+    const std::scoped_lock lock(_mutex);
+    return std::find(_covered.begin(), _covered.end(), communicator) != _covered.end();
 }
 
 void StreamComms::remove(const MPI_Comm communicator) {
     const std::shared_ptr<StreamComm> gone = find(communicator);
     if (gone == nullptr) {
+        const std::scoped_lock lock(_mutex);
+        std::erase(_covered, communicator);
         return;
     }
     gone->finish();
     const std::scoped_lock lock(_mutex);
+    // The thread may hold it for a moment, and must not free it.
+    std::erase_if(_gone, [](const auto& each) { return each.use_count() == 1; });
+    _gone.push_back(gone);
     std::erase(_comms, gone);
+    std::erase(_covered, communicator);
     std::erase_if(_requests, [&](const auto& each) { return each.second.of == gone; });
 }
 
@@ -417,16 +579,13 @@ void StreamComms::stop() noexcept {
     const std::scoped_lock lock(_mutex);
     _comms.clear();
     _requests.clear();
-    for (auto& [number, device] : _devices) {
-        if (!layer().gpu().was_reset()) {
-            static_cast<void>(layer().gpu().destroy_stream(device.asked));
-        }
-    }
     for (MPI_Op op : std::exchange(_freed_ops, {})) {
         layer().real.Op_free(&op);
     }
     all.clear();
-    _devices.clear();
+    _gone.clear();
+    _covered.clear();
+    _kernels.clear();
 }
 
 int StreamComms::free_op(MPI_Op* const op) {
@@ -448,16 +607,14 @@ int StreamComms::free_op(MPI_Op* const op) {
 
 // ---- requests -------------------------------------------------------------------------------------------------------
 
-void StreamComms::made(const MPI_Comm communicator, const MPI_Request request) {
-    if (const std::shared_ptr<StreamComm> of = find(communicator)) {
-        const std::scoped_lock lock(_mutex);
-        _requests[request] = {of, nullptr};
-    }
+void StreamComms::made(const MPI_Request request, const std::shared_ptr<StreamComm>& of, Again again) {
+    const std::scoped_lock lock(_mutex);
+    _requests[request] = {of, nullptr, std::move(again)};
 }
 
 void StreamComms::give_request(const std::shared_ptr<StreamComm>& of, const std::shared_ptr<Enqueued>& operation,
                                MPI_Request* const request) {
-    auto state = std::make_unique<std::shared_ptr<Enqueued>>(operation);
+    auto state = std::make_unique<Behind>(of, operation);
     const int error = layer().real.Grequest_start(&tell_status, &forget_request, &cancel_nothing, state.get(), request);
     if (error != MPI_SUCCESS) {
         throw RaisedError(error);
@@ -465,7 +622,7 @@ void StreamComms::give_request(const std::shared_ptr<StreamComm>& of, const std:
     static_cast<void>(state.release());
     operation->program = *request;
     const std::scoped_lock lock(_mutex);
-    _requests[*request] = {of, operation};
+    _requests[*request] = {of, operation, {}};
 }
 
 StreamComms::Known StreamComms::known(const MPI_Request request, const char* const function) {
@@ -498,28 +655,15 @@ void StreamComms::wake() noexcept {
     _wake.notify_one();
 }
 
-bool StreamComms::device_works() noexcept {
-    gpu::Runtime& runtime = layer().gpu();
-    if (runtime.was_reset()) {
-        return false;
-    }
-    const std::scoped_lock lock(_mutex);
-    return std::all_of(_devices.begin(), _devices.end(), [&](const auto& each) {
-        bool over = false;
-        return runtime.query_stream(each.second.asked, over).ok();
-    });
-}
-
 void StreamComms::run() noexcept {
     is_thread = true;
-    const gpu::BesideDefaultStream beside;
     std::vector<std::shared_ptr<StreamComm>> all;
-    Clock::time_point changed = Clock::now(), looked = changed;
+    Clock::time_point changed = Clock::now();
     for (bool is_idle = true;;) {
         {
             std::unique_lock lock(_mutex);
             if (is_idle) {
-                all.clear();  // a communicator that the program has freed goes
+                all.clear();  // a communicator that the program has freed goes with its last holder, in a call
                 _wake.wait(lock, [this] { return _has_work || _ends; });
                 changed = Clock::now();
             }
@@ -537,14 +681,6 @@ void StreamComms::run() noexcept {
             is_idle = is_idle && each->is_idle();
         }
         const Clock::time_point now = Clock::now();
-        if (now - looked > kBetweenLooks) {
-            looked = now;
-            if (!device_works()) {
-                for (const std::shared_ptr<StreamComm>& each : all) {
-                    each->give_up("the GPU does nothing any more: an earlier kernel failed, or it was reset");
-                }
-            }
-        }
         if (has_changed) {
             changed = now;
         } else if (now - changed < kEager) {

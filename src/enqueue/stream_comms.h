@@ -1,9 +1,12 @@
 // Communicators with a GPU's stream, and what is queued there: MPI's stream API on any MPI.
 //
-// An operation is queued in two halves. The stream says when it has come to the operation; then a thread of the layer
-// does it, as the function without a stream would. Where the program wants the operation to be over, its stream waits
-// for a word that the thread writes. So anything goes that goes without a stream: other nodes, shared GPUs, host
-// memory, every datatype, wildcards, and partners that call other functions.
+// Each call queues the copies of its buffers into staging buffers, and a word that says when the stream has come so far.
+// Then a thread of the layer gives the staging buffers to the MPI. Where the program wants the operation to be over, its
+// stream waits for a word that the thread writes; copies of what was received come behind that. So anything goes that
+// goes in host memory: other nodes, shared GPUs, every datatype, wildcards, partners that call other functions.
+//
+// The thread never calls the driver. The program may be in a call of it that keeps a lock until its stream goes on, and
+// the stream may wait for the thread.
 #pragma once
 
 #include <array>
@@ -25,6 +28,7 @@
 
 #include "call/layer.h"
 #include "call/request_hash.h"
+#include "call/stage.h"
 #include "call/stream_work.h"
 #include "stream/steps.h"
 
@@ -39,16 +43,22 @@ struct ProgramStream {
 
 /// One operation in a stream. StreamComm::_mutex guards what the thread changes.
 struct Enqueued {
+    /// Begins the operation by the MPI's own function, on memory of the host.
     using Start = std::function<int(MPI_Request*)>;
 
-    std::uint64_t number = 0;                  ///< counts a communicator's operations from 1
-    Start start;                               ///< begins the operation without a stream
-    bool persistent = false;                   ///< the request stays
-    MPI_Request request = MPI_REQUEST_NULL;    ///< of the MPI, while the operation is under way
-    MPI_Request program = MPI_REQUEST_NULL;    ///< what the program holds; null once it has given it back
-    MPI_Status* told = MPI_STATUS_IGNORE;      ///< where the program wants the status
-    bool released = false;                     ///< the program's request goes when the operation is over
+    std::uint64_t number = 0;  ///< counts a communicator's operations from 1
+    Start start;
+    std::optional<Stage> stage;               ///< none: the MPI gets the program's memory
+    bool waits = true;                        ///< the stream has to wait where the program wants the operation to be over
+    bool stores = false;                      ///< the stage is copied back
+    bool persistent = false;                  ///< the request stays
+    MPI_Request request = MPI_REQUEST_NULL;   ///< of the MPI, while the operation is under way
+    MPI_Request program = MPI_REQUEST_NULL;   ///< what the program holds; null once it has given it back
+    MPI_Status* told = MPI_STATUS_IGNORE;     ///< where the program wants the status
+    bool released = false;                    ///< the program's request goes when the operation is over
     bool over = false;
+    bool stored = false;     ///< the copies back are queued, or done
+    bool forgotten = false;  ///< the program's request is gone
     MPI_Status status{};
     int error = MPI_SUCCESS;
 };
@@ -77,19 +87,34 @@ class StreamComm {
     /// The program has given the operation's request to the stream: the status goes to `status`, and the request goes
     /// when the operation is over.
     void take_back(Enqueued& operation, MPI_Status* status);
+    /// The operation is over, and the program completes it by itself: its data have to be there.
+    void store_now(Enqueued& operation);
+    /// A stage of pinned memory that `make` makes. Where the pool is full, waits for earlier operations. Throws Error.
+    template <class Make>
+    [[nodiscard]] std::optional<Stage> make_stage(Call& call, const Make& make) {
+        for (;;) {
+            Stage stage(call);
+            make(stage);
+            if (!stage.active()) {
+                return std::nullopt;
+            }
+            if (stage.is_pinned()) {
+                return stage;
+            }
+            wait_for_memory();
+        }
+    }
 
     // ---- the thread's side
 
     /// Begins what the stream has come to, and looks whether something is over. True when something has changed.
     bool progress() noexcept;
-    /// Ends everything: the device does nothing any more.
-    void give_up(const std::string& why) noexcept;
 
-    // ---- errors and ends
+    // ---- errors and ends; in the program's threads
 
-    /// Waits until all is over.
-    void finish() const noexcept;
-    [[nodiscard]] bool is_idle() const noexcept { return _open.load(std::memory_order_acquire) == 0; }
+    /// Waits until all is over, in the stream too.
+    void finish() noexcept;
+    [[nodiscard]] bool is_idle() const noexcept { return _open.load(std::memory_order_acquire) == 0 && !_passing; }
     /// Throws the error of an operation that has failed since it was last asked.
     void throw_failure();
 
@@ -97,6 +122,7 @@ class StreamComm {
     using Operations = std::span<const std::shared_ptr<Enqueued>>;
     struct Words {
         std::uint64_t arrived;  ///< the stream has come to the operation with this number
+        std::uint64_t passed;   ///< and has passed the copies back with this number
         std::array<std::uint32_t, 1024> done;
     };
     static_assert(kMost < std::tuple_size_v<decltype(Words::done)>);
@@ -104,8 +130,14 @@ class StreamComm {
     [[nodiscard]] stream::Step wait_for(std::uint64_t number) const noexcept;
     void launch(std::span<const stream::Step> steps);
     void refuse_capture() const;
+    void queue_waits(Operations operations, std::vector<stream::Step>& steps);
+    void wait_for_memory();
     void begin(const std::shared_ptr<Enqueued>& operation);
     void end(Enqueued& operation);
+    void let_pass();
+    [[nodiscard]] bool device_works() noexcept;
+    void give_up() noexcept;
+    void clean_up() noexcept;
 
     const MPI_Comm _communicator;
     const std::shared_ptr<ProgramStream> _stream;
@@ -120,6 +152,13 @@ class StreamComm {
     std::vector<std::shared_ptr<Enqueued>> _under_way;
     std::vector<std::uint64_t> _over;  ///< numbers that are over, while earlier ones are not
     std::atomic<std::uint64_t> _over_to{0};
+    std::uint64_t _pass = 0;  ///< number of the last copies back
+    /// What copies back still read, by their numbers.
+    std::deque<std::pair<std::uint64_t, std::shared_ptr<Enqueued>>> _to_pass;
+    std::atomic<bool> _passing{false};  ///< there are some
+    std::vector<std::shared_ptr<Enqueued>> _spent;  ///< that a call of the program frees
+    std::atomic<bool> _given_up{false};
+    gpu::StreamHandle _own;  ///< for copies back that are not in stream order, and for questions
     std::optional<std::pair<int, std::string>> _failure;  ///< class and text
 };
 
@@ -139,12 +178,12 @@ class StreamComms final : public StreamWork {
 
     /// Null when the layer has given it no stream.
     [[nodiscard]] std::shared_ptr<StreamComm> find(MPI_Comm communicator);
-    /// Throws Error.
+    /// Without a stream: only its messages travel as host bytes. Throws Error.
     void add(MPI_Comm communicator, const std::shared_ptr<ProgramStream>& stream);
+    [[nodiscard]] bool covers(MPI_Comm communicator) override;
     /// Waits until all is over, and forgets the communicator.
     void remove(MPI_Comm communicator);
     void settle(MPI_Comm communicator) override;
-    void made(MPI_Comm communicator, MPI_Request request) override;
     void stop() noexcept override;
 
     // ---- requests
@@ -152,10 +191,15 @@ class StreamComms final : public StreamWork {
     /// Makes the request that the program gets for an operation.
     void give_request(const std::shared_ptr<StreamComm>& of, const std::shared_ptr<Enqueued>& operation,
                       MPI_Request* request);
+    /// Makes a persistent request's next operation.
+    using Again = std::function<std::shared_ptr<Enqueued>(Call& call)>;
     struct Known {
         std::shared_ptr<StreamComm> of;
         std::shared_ptr<Enqueued> operation;  ///< null: a persistent request that was not started here yet
+        Again again;                          ///< null: not persistent
     };
+    /// The program has made a persistent request on the communicator.
+    void made(MPI_Request request, const std::shared_ptr<StreamComm>& of, Again again);
     /// Throws Error when nothing was queued with the request.
     [[nodiscard]] Known known(MPI_Request request, const char* function);
     /// A persistent request's next operation.
@@ -170,19 +214,16 @@ class StreamComms final : public StreamWork {
   private:
     StreamComms() = default;
     void run() noexcept;
-    [[nodiscard]] bool device_works() noexcept;
-    void prepare(int device);
+    [[nodiscard]] stream::StepKernel& prepare(int device);
 
     std::mutex _mutex;
     std::vector<std::shared_ptr<ProgramStream>> _streams;
     std::vector<std::shared_ptr<StreamComm>> _comms;
     std::unordered_map<MPI_Request, Known, RequestHash> _requests;
     std::vector<MPI_Op> _freed_ops;
-    struct Device {
-        std::unique_ptr<stream::StepKernel> kernel;
-        gpu::StreamHandle asked;  ///< without work: tells of errors of all streams, and no capture minds the question
-    };
-    std::map<int, Device> _devices;
+    std::map<int, std::unique_ptr<stream::StepKernel>> _kernels;  ///< by device
+    std::vector<MPI_Comm> _covered;
+    std::vector<std::shared_ptr<StreamComm>> _gone;
     std::condition_variable _wake;
     bool _has_work = false, _ends = false;
     std::thread _thread;

@@ -595,9 +595,6 @@ class Cuda final : public VendorRuntime {
     // ---- calls that wait for all work of a device -------------------------------------------------------------------
 
     bool is_idle(int device, std::chrono::microseconds patience) noexcept override {
-        if (BesideDefaultStream::is_active()) {
-            return false;
-        }
         if (device < 0) {
             for (int each = 0; each < _devices; ++each) {
                 const bool used = _primary[static_cast<std::size_t>(each)].load(std::memory_order_acquire) != nullptr;

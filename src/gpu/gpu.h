@@ -26,7 +26,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/gpu_choice.h"
@@ -166,23 +165,6 @@ struct Copy2D {
     std::size_t rows = 0;
 };
 
-/// While one lives, nothing that this thread does has to do with default streams: no question is asked about them, as
-/// after Runtime::trust_default_stream(), and copies do not wait for them. For operations that another stream of the
-/// program orders. The default stream may be waiting for that one.
-class BesideDefaultStream {
-  public:
-    explicit BesideDefaultStream(const bool is_so = true) noexcept : _before(std::exchange(active, is_so)) {}
-    ~BesideDefaultStream() { active = _before; }
-    BesideDefaultStream(const BesideDefaultStream&) = delete;
-    BesideDefaultStream& operator=(const BesideDefaultStream&) = delete;
-
-    [[nodiscard]] static bool is_active() noexcept { return active; }
-
-  private:
-    static inline thread_local bool active = false;
-    const bool _before;
-};
-
 /// A GPU runtime. There is one object per process and vendor; find() makes it.
 class Runtime {
   public:
@@ -281,15 +263,11 @@ class Runtime {
     /// that the process uses. Asks again for up to `patience` while the device is busy. The answer is "no" where nobody
     /// can know. The question costs 20 us on CUDA (H100), and up to a millisecond on HIP and on CUDA before 12.5. Ask
     /// rarely: the question makes a capture into a graph that is under way fail, where the runtime cannot recognise the
-    /// capture (it cannot recognise that of a non-blocking stream). "No" beside the default stream: that thread is in no
-    /// call of the program, which may give the device work at any time.
+    /// capture (it cannot recognise that of a non-blocking stream).
     [[nodiscard]] virtual bool is_idle(int device, std::chrono::microseconds patience = {}) noexcept;
     /// The same, for a caller that takes a slower way on "no". Waits up to kPatience, unless the last such wait was in
     /// vain.
     [[nodiscard]] bool is_soon_idle(int device) noexcept {
-        if (BesideDefaultStream::is_active()) {
-            return false;
-        }
         const bool idle =
             is_idle(device, _stays_busy.load(std::memory_order_relaxed) ? decltype(kPatience){} : kPatience);
         _stays_busy.store(!idle, std::memory_order_relaxed);
@@ -419,7 +397,7 @@ class Runtime {
 
   protected:
     [[nodiscard]] bool trusts_default_stream() const noexcept {
-        return _default_stream_is_trusted.load(std::memory_order_relaxed) || BesideDefaultStream::is_active();
+        return _default_stream_is_trusted.load(std::memory_order_relaxed);
     }
     [[nodiscard]] bool times_default_stream() const noexcept {
         return _default_stream_is_timed.load(std::memory_order_relaxed);

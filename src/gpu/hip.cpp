@@ -351,9 +351,6 @@ class Hip final : public VendorRuntime {
     // ---- calls that wait for all work of a device -------------------------------------------------------------------
 
     bool is_idle(int device, std::chrono::microseconds patience) noexcept override {
-        if (BesideDefaultStream::is_active()) {
-            return false;
-        }
         if (device < 0) {
             for (int each = 0; each < _devices; ++each) {
                 if ((_used.load(std::memory_order_relaxed) >> (each % 64) & 1) != 0 && !is_idle(each, patience)) {

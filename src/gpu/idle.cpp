@@ -82,7 +82,7 @@ void Runtime::when_idle(const int device, std::function<void()> work) noexcept {
 }
 
 void Runtime::do_deferred(const std::chrono::microseconds patience) noexcept {
-    if (_deferred_count.load(std::memory_order_relaxed) == 0 || BesideDefaultStream::is_active()) {
+    if (_deferred_count.load(std::memory_order_relaxed) == 0) {
         return;
     }
     const std::unique_lock lock(_deferred_mutex, std::try_to_lock);

@@ -124,7 +124,7 @@ void Background::run() {
         }
         lock.unlock();
         for (Turn& turn : turns) {
-            turn.over = turn.job->ask();
+            turn.over = turn.job->pump();
             turn.pause = turn.job->pause();
         }
         lock.lock();
@@ -166,7 +166,7 @@ void Background::stop() noexcept {
         thread.join();
     }
     for (const Entry& entry : without_thread) {
-        while (!entry.job->ask()) {
+        while (!entry.job->pump()) {
             sched_yield();
         }
     }

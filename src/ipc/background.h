@@ -15,8 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/gpu.h"
-
 namespace awaken::ipc {
 
 /// A task that proceeds when it is asked to now and then. Thread-safe.
@@ -26,20 +24,11 @@ class Job {
     Job() = default;
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
-    /// Does what can be done now, as the thread that made the job would. True when nothing remains for the background.
-    bool ask() noexcept {
-        const gpu::BesideDefaultStream beside(_beside);
-        return pump();
-    }
+    /// Does what can be done now. True when nothing remains for the background.
+    virtual bool pump() noexcept = 0;
     /// Time until the job is asked again. The default is short beside the milliseconds of a transfer that outlasts a
     /// call, and long beside the microseconds of a look. A job that only waits for another process gives a longer one.
     [[nodiscard]] virtual std::chrono::microseconds pause() const noexcept { return std::chrono::microseconds{30}; }
-
-  protected:
-    virtual bool pump() noexcept = 0;
-
-  private:
-    const bool _beside = gpu::BesideDefaultStream::is_active();
 };
 
 class Background {

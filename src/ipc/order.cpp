@@ -40,8 +40,7 @@ void Order::prepare() noexcept {
 }
 
 bool Order::goes(const int peer, const int device) noexcept {
-    if (peer == _resources.own || device < 0 || gpu::BesideDefaultStream::is_active() ||
-        _resources.ending.load(std::memory_order_relaxed)) {
+    if (peer == _resources.own || device < 0 || _resources.ending.load(std::memory_order_relaxed)) {
         return false;
     }
     Peer& known = _peers[static_cast<std::size_t>(peer)];

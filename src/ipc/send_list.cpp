@@ -71,7 +71,7 @@ bool SendList::pump_left() noexcept {
         left.swap(_left);
     }
     std::erase_if(left, [this](const std::shared_ptr<RendezvousSend>& send) {
-        if (send->ask()) {
+        if (send->pump()) {
             return true;
         }
         if (!send->wants_background()) {
@@ -137,7 +137,7 @@ void SendList::finish() noexcept {
             rest = _lingering;
         }
         for (const std::shared_ptr<RendezvousSend>& send : rest) {
-            send->ask();  // where there is no thread for the send
+            send->pump();  // where there is no thread for the send
         }
         const bool any = std::any_of(rest.begin(), rest.end(), [this](const auto& send) {
             const int peer = send->peer();

@@ -149,6 +149,9 @@ void SendOperation::look_at(Message& message) {
 /// large that a receiver in device memory may fetch it, or it is as long as an RTS.
 void SendOperation::find_receiver(Message& message) {
     Layer& owner = layer();
+    if (owner.carries_host_bytes(message.communicator)) {
+        return;
+    }
     const protocol::SendFacts& facts = message.facts;
     const bool offers = facts.served && facts.mode != Mode::plain;
     const bool may_offer = !facts.served && facts.mode == Mode::offered && facts.packable && !facts.gaps &&
@@ -407,10 +410,11 @@ void RecvOperation::put_right(const std::int64_t bytes) noexcept {
     }
 }
 
-Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int64_t count, const MPI_Datatype type,
+Posted RecvOperation::prepare(const bool may_be_rts, void* const buffer, const std::int64_t count, const MPI_Datatype type,
                               const int source, const MPI_Comm communicator) {
     AWAKEN_STEP("Irecv: prepare");
     Layer& owner = layer();
+    const bool rts = may_be_rts && !owner.carries_host_bytes(communicator);
     _communicator = communicator;
     _located = _stage.locate(buffer, count, type);
     const Posted unchanged{buffer, count, type};

@@ -223,9 +223,8 @@ struct DeviceCopies::Work {
 class DeviceCopies::State::CopyStream {
   public:
     /// @param batch  from this number of held copies on, a kernel does all where it may; 0: never
-    CopyStream(gpu::Runtime& runtime, const int device, const bool beside, const Kernels& kernels,
-               const std::size_t batch)
-        : _runtime(runtime), _device(device), _beside(beside), _kernels(kernels), _batch(batch) {}
+    CopyStream(gpu::Runtime& runtime, const int device, const Kernels& kernels, const std::size_t batch)
+        : _runtime(runtime), _device(device), _kernels(kernels), _batch(batch) {}
     ~CopyStream() {
         free_list(_spare_work);
         free_list(_returned_work.load());
@@ -234,7 +233,6 @@ class DeviceCopies::State::CopyStream {
     CopyStream& operator=(const CopyStream&) = delete;
 
     [[nodiscard]] int device() const noexcept { return _device; }
-    [[nodiscard]] bool is_beside() const noexcept { return _beside; }
     /// True once a call on the stream failed: no new copy goes here.
     [[nodiscard]] bool broken() const noexcept { return _broken.load(std::memory_order_acquire); }
 
@@ -420,7 +418,7 @@ class DeviceCopies::State::CopyStream {
         if (_stream.value != nullptr) {
             return {};
         }
-        const gpu::Status status = _runtime.create_stream(_device, !_beside, _stream);
+        const gpu::Status status = _runtime.create_stream(_device, true, _stream);
         if (!status.ok()) {
             _stream = {};
         }
@@ -621,7 +619,6 @@ class DeviceCopies::State::CopyStream {
 
     gpu::Runtime& _runtime;
     const int _device;
-    const bool _beside;  ///< does not wait for the default stream
     const Kernels& _kernels;
     const std::size_t _batch;
     std::mutex _mutex;
@@ -651,9 +648,7 @@ struct DeviceCopies::State::Device {
     const int number;
     Device* next = nullptr;
     /// The small copy stream, the large ones, and those for host memory.
-    static constexpr unsigned kKinds = 1 + kLargeStreams + kHostStreams;
-    /// All of them twice: the second ones do not wait for the default stream.
-    std::array<std::atomic<CopyStream*>, 2 * kKinds> current{};
+    std::array<std::atomic<CopyStream*>, 1 + kLargeStreams + kHostStreams> current{};
     std::vector<std::unique_ptr<CopyStream>> copy_streams;  ///< these and broken ones; under State::mutex
     Kernels kernels;
 };
@@ -699,9 +694,7 @@ DeviceCopies::State::CopyStream& DeviceCopies::State::copy_stream(Device& on, co
                                                                   const unsigned number) {
     const unsigned large =
         number >= kToHost ? kLargeStreams + (number - kToHost) % kHostStreams : number % kLargeStreams;
-    const bool beside = gpu::BesideDefaultStream::is_active();
-    std::atomic<CopyStream*>& slot =
-        on.current[(bytes < kSmallCopyBytes ? 0 : 1 + large) + (beside ? Device::kKinds : 0)];
+    std::atomic<CopyStream*>& slot = on.current[bytes < kSmallCopyBytes ? 0 : 1 + large];
     CopyStream* copy_stream = slot.load(std::memory_order_acquire);
     if (copy_stream != nullptr && !copy_stream->broken()) {
         return *copy_stream;
@@ -716,13 +709,13 @@ DeviceCopies::State::CopyStream& DeviceCopies::State::copy_stream(Device& on, co
     for (const std::unique_ptr<CopyStream>& candidate : on.copy_streams) {
         const bool in_use = std::any_of(on.current.begin(), on.current.end(),
                                         [&](const auto& other) { return other.load() == candidate.get(); });
-        if (in_use || candidate->is_beside() != beside || !candidate->renew()) {
+        if (in_use || !candidate->renew()) {
             continue;
         }
         slot.store(candidate.get(), std::memory_order_release);
         return *candidate;
     }
-    on.copy_streams.push_back(std::make_unique<CopyStream>(runtime, on.number, beside, on.kernels, tuning.kernel_batch_copies));
+    on.copy_streams.push_back(std::make_unique<CopyStream>(runtime, on.number, on.kernels, tuning.kernel_batch_copies));
     slot.store(on.copy_streams.back().get(), std::memory_order_release);
     return *on.copy_streams.back();
 }
