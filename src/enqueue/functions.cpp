@@ -427,11 +427,11 @@ int irecv_enqueue(void* buffer, Count count, MPI_Datatype type, int source, int 
 
 /// MPI_Send_init and MPI_Recv_init, which tell on a communicator with a stream what MPIX_Start_enqueue begins.
 template <Function function, bool sends, class Type = typename NativeMember<function>::Type>
-struct Init {
+struct InitInStream {
     static void serve() {}  // this ABI has no such function
 };
 template <Function function, bool sends, class Buffer, class Count>
-struct Init<function, sends, int (*)(Buffer, Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)> {
+struct InitInStream<function, sends, int (*)(Buffer, Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request*)> {
     using Type = typename NativeMember<function>::Type;
     static inline Type plain = nullptr;
 
@@ -466,10 +466,10 @@ struct Init<function, sends, int (*)(Buffer, Count, MPI_Datatype, int, int, MPI_
 void serve_objects() {
     static std::once_flag once;
     std::call_once(once, [] {
-        Init<Function::Send_init, true>::serve();
-        Init<Function::Send_init_c, true>::serve();
-        Init<Function::Recv_init, false>::serve();
-        Init<Function::Recv_init_c, false>::serve();
+        InitInStream<Function::Send_init, true>::serve();
+        InitInStream<Function::Send_init_c, true>::serve();
+        InitInStream<Function::Recv_init, false>::serve();
+        InitInStream<Function::Recv_init_c, false>::serve();
     });
     using Type = NamedObject::Type;
     for (const loader::Service& each : {
