@@ -126,7 +126,11 @@ print("not refused", flush=True)
 def test_without_threads_it_is_refused(awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
     """Who finds the functions by their names must ask MPI for threads."""
     mpi = mpi_named("mpich")
-    command: list[str | Path] = [sys.executable, "-c", PYTHON.format(library=mpi.mpiexec.parent.parent / "lib" / "libmpi.so.12")]
+    command: list[str | Path] = [
+        sys.executable,
+        "-c",
+        PYTHON.format(library=mpi.mpiexec.parent.parent / "lib" / "libmpi.so.12"),
+    ]
     result = harness.run_ranks(mpi, 2, command, emulate="cuda:2", timeout=harness.HANG_S)
     assert result.status != 0, result.explain()
     assert "call MPI_Init_thread with MPI_THREAD_MULTIPLE" in result.output, result.explain()

@@ -83,7 +83,8 @@ AWAKEN_MPIX int MPIX_Allreduce_enqueue_c(const void* sendbuf, void* recvbuf, MPI
 
 /* ---- Awaken's own, in the same style ---- */
 
-/* Persistent requests that were made on a communicator with a stream. They stay, and their Wait_enqueue ends a round. */
+/* Persistent requests that were made on a communicator with a stream. They stay, and their Wait_enqueue ends a round.
+ */
 AWAKEN_MPIX int MPIX_Start_enqueue(MPI_Request* request);
 AWAKEN_MPIX int MPIX_Startall_enqueue(int count, MPI_Request array_of_requests[]);
 
@@ -109,9 +110,8 @@ AWAKEN_MPIX int MPIX_Reduce_scatter_block_enqueue_c(const void* sendbuf, void* r
                                                     MPI_Datatype datatype, MPI_Op op, MPI_Comm comm);
 AWAKEN_MPIX int MPIX_Neighbor_alltoallw_enqueue_c(const void* sendbuf, const MPI_Count sendcounts[],
                                                   const MPI_Aint sdispls[], const MPI_Datatype sendtypes[],
-                                                  void* recvbuf, const MPI_Count recvcounts[],
-                                                  const MPI_Aint rdispls[], const MPI_Datatype recvtypes[],
-                                                  MPI_Comm comm);
+                                                  void* recvbuf, const MPI_Count recvcounts[], const MPI_Aint rdispls[],
+                                                  const MPI_Datatype recvtypes[], MPI_Comm comm);
 
 #ifdef __cplusplus
 }

@@ -36,7 +36,8 @@ class Call {
     /// If that one has a stream, waits until the stream's operations are over, and throws their errors.
     void on(const MPI_Comm communicator) {
         _object = NamedObject::of(NamedObject::Type::communicator, communicator);
-        if (StreamWork* const work = layer().stream_work.load(std::memory_order_acquire); work != nullptr) [[unlikely]] {
+        if (StreamWork* const work = layer().stream_work.load(std::memory_order_acquire); work != nullptr)
+            [[unlikely]] {
             work->settle(communicator);
         }
     }

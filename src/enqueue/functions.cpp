@@ -27,11 +27,10 @@ constexpr StreamNumber kNoStream = 0x3c000000;
 /// The frame of all calls, for functions that no MPI header declares.
 template <Function function, class Body>
 int served(const Body& body) {
-    return serve({function, loader::Waits::nowhere,
-                  [](const void* const erased, Call& call) {
-                      return call.returns((*static_cast<const Body*>(erased))(call));
-                  },
-                  &body});
+    return serve(
+        {function, loader::Waits::nowhere,
+         [](const void* const erased, Call& call) { return call.returns((*static_cast<const Body*>(erased))(call)); },
+         &body});
 }
 
 /// The MPI's own function; null where it has none.
@@ -110,7 +109,8 @@ int stream_create(MPI_Info info, StreamNumber* stream) {
             if (auto* const make = native<int(MPI_Info, StreamNumber*)>(call)) {
                 return make(info, stream);
             }
-            refuse(call, MPI_ERR_ARG, type.empty() ? "the info has no \"type\"" : "\"" + type + "\" is no type of stream",
+            refuse(call, MPI_ERR_ARG,
+                   type.empty() ? "the info has no \"type\"" : "\"" + type + "\" is no type of stream",
                    "set \"type\" to \"cudaStream_t\" or \"hipStream_t\"");
         }
         gpu::Runtime& runtime = layer().gpu();
@@ -473,12 +473,13 @@ void serve_objects() {
     });
     using Type = NamedObject::Type;
     for (const loader::Service& each : {
-        AWAKEN_SERVE(Comm_free, FreeObject<FreeStreamComm, Type::communicator>),
-        AWAKEN_SERVE(Comm_disconnect, FreeObject<FreeStreamComm, Type::communicator>),
-        AWAKEN_SERVE(Comm_dup, MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 1, kNoHints>),
-        AWAKEN_SERVE(Comm_dup_with_info, MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 2, 1>),
-        AWAKEN_SERVE(Op_free, FreeOp),
-    }) {
+             AWAKEN_SERVE(Comm_free, FreeObject<FreeStreamComm, Type::communicator>),
+             AWAKEN_SERVE(Comm_disconnect, FreeObject<FreeStreamComm, Type::communicator>),
+             AWAKEN_SERVE(Comm_dup, MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 1, kNoHints>),
+             AWAKEN_SERVE(Comm_dup_with_info,
+                          MakeObject<CopyStreamComm, Type::communicator, 0, Type::communicator, 2, 1>),
+             AWAKEN_SERVE(Op_free, FreeOp),
+         }) {
         if (each.entry != nullptr) {
             loader::set_slot(each.function, each.entry, each.entry);
         }

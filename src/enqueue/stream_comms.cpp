@@ -75,8 +75,7 @@ StreamComm::StreamComm(const MPI_Comm communicator, std::shared_ptr<ProgramStrea
     : _communicator(communicator), _stream(std::move(stream)), _runtime(runtime), _kernel(kernel) {
     static_assert(sizeof(Words) <= 2 * std::size_t{4096});
     // Not of allocate_pinned(): a reset of the device would free it.
-    void* const words =
-        mmap(nullptr, bytes_of_words(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const words = mmap(nullptr, bytes_of_words(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (words == MAP_FAILED || !_runtime.register_host(words, bytes_of_words()).ok()) {
         if (words != MAP_FAILED) {
             munmap(words, bytes_of_words());
@@ -132,7 +131,8 @@ void StreamComm::refuse_capture() const {
 
 void StreamComm::wait_for_memory() {
     if (is_idle()) {
-        throw ClassedError(MPI_ERR_NO_MEM, "the pool of pinned memory is too small for a buffer that is queued in a stream",
+        throw ClassedError(MPI_ERR_NO_MEM,
+                           "the pool of pinned memory is too small for a buffer that is queued in a stream",
                            "raise AWAKEN_PINNED_POOL, or send less at a time");
     }
     if (!device_works()) {
@@ -316,8 +316,7 @@ bool StreamComm::progress() noexcept {
     for (std::size_t i = 0; i < _under_way.size();) {
         Enqueued& operation = *_under_way[i];
         int is_over = 0;
-        operation.error = given_up ? MPI_ERR_OTHER
-                                   : layer().real.Test(&operation.request, &is_over, &operation.status);
+        operation.error = given_up ? MPI_ERR_OTHER : layer().real.Test(&operation.request, &is_over, &operation.status);
         if (is_over == 0 && operation.error == MPI_SUCCESS) {
             ++i;
             continue;
@@ -438,7 +437,8 @@ void StreamComm::finish() noexcept {
 void StreamComm::throw_failure() {
     const std::scoped_lock lock(_mutex);
     if (const auto failure = std::exchange(_failure, std::nullopt)) {
-        throw ClassedError(failure->first, "an operation that was queued in the communicator's stream failed: " + failure->second,
+        throw ClassedError(failure->first,
+                           "an operation that was queued in the communicator's stream failed: " + failure->second,
                            "look at its arguments, and at what its partner sent");
     }
 }
@@ -519,7 +519,8 @@ void StreamComms::add(const MPI_Comm communicator, const std::shared_ptr<Program
         _thread = start_own_thread([this] { run(); });
         if (!_thread.joinable()) {
             _comms.pop_back();
-            throw Error("no thread can be made for communicators with streams", "raise the limit of processes (ulimit -u)");
+            throw Error("no thread can be made for communicators with streams",
+                        "raise the limit of processes (ulimit -u)");
         }
     }
     _covered.push_back(communicator);
@@ -629,7 +630,8 @@ StreamComms::Known StreamComms::known(const MPI_Request request, const char* con
     const std::scoped_lock lock(_mutex);
     const auto found = _requests.find(request);
     if (found == _requests.end()) {
-        throw ClassedError(MPI_ERR_REQUEST, std::string(function) + ": nothing was queued in a stream with this request",
+        throw ClassedError(MPI_ERR_REQUEST,
+                           std::string(function) + ": nothing was queued in a stream with this request",
                            "pass one of MPIX_Isend_enqueue, MPIX_Irecv_enqueue or MPIX_Start_enqueue, once");
     }
     return found->second;

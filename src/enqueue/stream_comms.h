@@ -1,9 +1,10 @@
 // Communicators with a GPU's stream, and what is queued there: MPI's stream API on any MPI.
 //
-// Each call queues the copies of its buffers into staging buffers, and a word that says when the stream has come so far.
-// Then a thread of the layer gives the staging buffers to the MPI. Where the program wants the operation to be over, its
-// stream waits for a word that the thread writes; copies of what was received come behind that. So anything goes that
-// goes in host memory: other nodes, shared GPUs, every datatype, wildcards, partners that call other functions.
+// Each call queues the copies of its buffers into staging buffers, and a word that says when the stream has come so
+// far. Then a thread of the layer gives the staging buffers to the MPI. Where the program wants the operation to be
+// over, its stream waits for a word that the thread writes; copies of what was received come behind that. So anything
+// goes that goes in host memory: other nodes, shared GPUs, every datatype, wildcards, partners that call other
+// functions.
 //
 // The thread never calls the driver. The program may be in a call of it that keeps a lock until its stream goes on, and
 // the stream may wait for the thread.
@@ -48,14 +49,14 @@ struct Enqueued {
 
     std::uint64_t number = 0;  ///< counts a communicator's operations from 1
     Start start;
-    std::optional<Stage> stage;               ///< none: the MPI gets the program's memory
-    bool waits = true;                        ///< the stream has to wait where the program wants the operation to be over
-    bool stores = false;                      ///< the stage is copied back
-    bool persistent = false;                  ///< the request stays
-    MPI_Request request = MPI_REQUEST_NULL;   ///< of the MPI, while the operation is under way
-    MPI_Request program = MPI_REQUEST_NULL;   ///< what the program holds; null once it has given it back
-    MPI_Status* told = MPI_STATUS_IGNORE;     ///< where the program wants the status
-    bool released = false;                    ///< the program's request goes when the operation is over
+    std::optional<Stage> stage;  ///< none: the MPI gets the program's memory
+    bool waits = true;           ///< the stream has to wait where the program wants the operation to be over
+    bool stores = false;         ///< the stage is copied back
+    bool persistent = false;     ///< the request stays
+    MPI_Request request = MPI_REQUEST_NULL;  ///< of the MPI, while the operation is under way
+    MPI_Request program = MPI_REQUEST_NULL;  ///< what the program holds; null once it has given it back
+    MPI_Status* told = MPI_STATUS_IGNORE;    ///< where the program wants the status
+    bool released = false;                   ///< the program's request goes when the operation is over
     bool over = false;
     bool stored = false;     ///< the copies back are queued, or done
     bool forgotten = false;  ///< the program's request is gone
@@ -155,7 +156,7 @@ class StreamComm {
     std::uint64_t _pass = 0;  ///< number of the last copies back
     /// What copies back still read, by their numbers.
     std::deque<std::pair<std::uint64_t, std::shared_ptr<Enqueued>>> _to_pass;
-    std::atomic<bool> _passing{false};  ///< there are some
+    std::atomic<bool> _passing{false};              ///< there are some
     std::vector<std::shared_ptr<Enqueued>> _spent;  ///< that a call of the program frees
     std::atomic<bool> _given_up{false};
     gpu::StreamHandle _own;  ///< for copies back that are not in stream order, and for questions

@@ -80,7 +80,8 @@ void pass_everything_through(const Binding& binding) noexcept;
 /// initialisation of MPI.
 void withdraw_absent_functions(const Binding& binding) noexcept;
 
-/// Whether the program, or a library that it has loaded, is linked to this symbol. The MPI's own libraries do not count.
+/// Whether the program, or a library that it has loaded, is linked to this symbol. The MPI's own libraries do not
+/// count.
 [[nodiscard]] bool is_program_linked_to(const char* symbol) noexcept;
 
 /// True when a call that returns to `return_address` comes from inside the MPI (the library or one of its plug-ins),

@@ -98,7 +98,8 @@ gpu::Status StepKernel::launch(const gpu::StreamHandle stream, const std::span<c
     const auto threads =
         static_cast<unsigned>(std::bit_ceil(std::clamp(longest / kBytesPerThread, kFewestThreads, kMostThreads)));
     void* arguments[] = {list.data()};
-    return _runtime.launch(steps.size() <= kFewSteps ? _few : _many, {all, 1, 1}, {threads, 1, 1}, 0, stream, arguments);
+    return _runtime.launch(steps.size() <= kFewSteps ? _few : _many, {all, 1, 1}, {threads, 1, 1}, 0, stream,
+                           arguments);
 }
 
 bool Steps::prepare(const int device) {

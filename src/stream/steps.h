@@ -42,8 +42,8 @@ class StepKernel {
 
     /// Call once, and again after a failure or unload().
     [[nodiscard]] gpu::Status load(int device);
-    /// Queues up to kMostSteps steps, which begin together. Steps that wait come last. Launches with steps that copy are
-    /// to go to one stream.
+    /// Queues up to kMostSteps steps, which begin together. Steps that wait come last. Launches with steps that copy
+    /// are to go to one stream.
     [[nodiscard]] gpu::Status launch(gpu::StreamHandle stream, std::span<const Step> steps) noexcept;
     /// Safe to call twice.
     void unload() noexcept;

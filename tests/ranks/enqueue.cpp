@@ -1,7 +1,7 @@
 // MPI's stream API: operations that a stream of the program orders, against the same operations without a stream.
 //
-// In the reference, and without a GPU, each queued operation is the plain one, done at once. Streams are held up where a
-// call must not wait for them. A call that waits hangs, and the watch-dog names it.
+// In the reference, and without a GPU, each queued operation is the plain one, done at once. Streams are held up where
+// a call must not wait for them. A call that waits hangs, and the watch-dog names it.
 #define AWAKEN_WEAK_MPIX
 #include "awaken/mpix_stream.h"
 

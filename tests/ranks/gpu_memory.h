@@ -449,9 +449,8 @@ class CudaGpu : public Gpu {
               "cuMemcpyAsync");
     }
     std::shared_ptr<void> hold(void* stream) override {
-        return held_until_gone([&](auto function, void* over) {
-            check(_call_host(stream, function, over), "cuLaunchHostFunc");
-        });
+        return held_until_gone(
+            [&](auto function, void* over) { check(_call_host(stream, function, over), "cuLaunchHostFunc"); });
     }
     std::shared_ptr<void> keep_busy(bool in_default_stream) override {
         void* stream = nullptr;
@@ -724,9 +723,8 @@ class HipGpu : public Gpu {
         check(_memcpy_async(destination, source, bytes, kFromTheAddresses, stream), "hipMemcpyAsync");
     }
     std::shared_ptr<void> hold(void* stream) override {
-        return held_until_gone([&](auto function, void* over) {
-            check(_call_host(stream, function, over), "hipLaunchHostFunc");
-        });
+        return held_until_gone(
+            [&](auto function, void* over) { check(_call_host(stream, function, over), "hipLaunchHostFunc"); });
     }
     std::shared_ptr<void> keep_busy(bool in_default_stream) override {
         void* stream = nullptr;
