@@ -23,6 +23,7 @@ CASES: tuple[Case, ...] = (
     ("mpich", "cuda:2", 2, {"AWAKEN_DEFAULT_STREAM": "order"}, ("--mix=device",)),
     ("mpich", "cuda:2", 2, {"AWAKEN_EMULATE_CONNECTIONS": "1"}, ("--mix=device",)),
     ("mpich", "cuda:2", 2, {"AWAKEN_PATH": "staged"}, ("--mix=device",)),
+    ("mpich", "cuda:2", 2, {"AWAKEN_PINNED_POOL": "16K"}, ("--mix=device",)),
 )
 LONG_CASES: tuple[Case, ...] = tuple(
     (mpi, f"{vendor}:{ranks}", ranks, settings, ())

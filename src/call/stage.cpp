@@ -234,8 +234,12 @@ void Stage::check_range(const void* const address, const std::int64_t offset, co
 }
 
 Stage::StagingBuffer& Stage::add_staging_buffer(const Access access, const Packing packing, const std::size_t bytes) {
-    StagingBuffer staged{_layer->pool.acquire(_layer->gpu(), bytes), {}, access, packing};
+    StagingBuffer staged{_layer->pool.acquire(_layer->gpu(), bytes, _pins == Pins::beyond_limit), {}, access, packing};
     const bool pinned = staged.block.pinned();
+    if (!pinned && _pins != Pins::no) {
+        _staging_buffers.push_back(std::move(staged));
+        return _staging_buffers.back();
+    }
     if (!pinned) {
         _layer->ledger.add_fallback(
             _function,

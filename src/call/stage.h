@@ -152,6 +152,9 @@ class Stage {
     void restart();
     // ---- in the order of a stream of the program; nothing waits
 
+    /// Call first: staging buffers of ordinary memory are of no use, and a pool that is full is no event.
+    /// @param beyond_limit pins more than the pool's limit
+    void pin(const bool beyond_limit) noexcept { _pins = beyond_limit ? Pins::beyond_limit : Pins::within_limit; }
     /// False when a staging buffer is ordinary memory, which copies in a stream do not serve.
     [[nodiscard]] bool is_pinned() const noexcept;
     /// Gives the stream the copies into all staging buffers: a message may be shorter than its buffer, whose rest
@@ -243,6 +246,8 @@ class Stage {
     std::vector<Watched> _watched;
     bool _watching = false;
     std::optional<Error> _failure;
+    enum class Pins : std::uint8_t { no, within_limit, beyond_limit };
+    Pins _pins = Pins::no;
     enum class Asserted : std::uint8_t { not_asked, nothing, host };
     mutable Asserted _asserted = Asserted::not_asked;
     /// Displacement and type arrays that the MPI got. Nonblocking operations need them until they complete.

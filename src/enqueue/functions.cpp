@@ -488,14 +488,6 @@ void serve_objects() {
 
 // ---- completion -----------------------------------------------------------------------------------------------------
 
-void set_empty(MPI_Status* const status) {
-    if (status != MPI_STATUS_IGNORE) {
-        *status = MPI_Status{};
-        status->MPI_SOURCE = MPI_ANY_SOURCE;
-        status->MPI_TAG = MPI_ANY_TAG;
-    }
-}
-
 /// The streams of the requests wait for them. All must be ours, or none.
 int wait_enqueue(Call& call, const int count, MPI_Request* const requests, MPI_Status* const statuses,
                  const bool has_statuses) {
@@ -505,7 +497,7 @@ int wait_enqueue(Call& call, const int count, MPI_Request* const requests, MPI_S
         if (requests[i] != MPI_REQUEST_NULL) {
             known[static_cast<std::size_t>(i)] = all.known(requests[i], call.name());
         } else if (has_statuses) {
-            set_empty(&statuses[i]);
+            set_empty(statuses[i]);
         }
     }
     for (std::size_t first = 0; first < known.size(); ++first) {
@@ -521,7 +513,9 @@ int wait_enqueue(Call& call, const int count, MPI_Request* const requests, MPI_S
             }
             MPI_Status* const status = has_statuses ? &statuses[i] : MPI_STATUS_IGNORE;
             if (known[i].operation == nullptr) {
-                set_empty(status);  // persistent, and not started
+                if (status != MPI_STATUS_IGNORE) {
+                    set_empty(*status);  // persistent, and not started
+                }
             } else {
                 together.push_back(known[i].operation);
                 if (!known[i].operation->persistent) {

@@ -22,6 +22,7 @@ constexpr int kFirstStream = 0x3c000001;
 /// How long the kernel may have to wait for an idle device before it is loaded.
 constexpr std::chrono::seconds kPatienceToLoad{10};
 constexpr std::chrono::milliseconds kBetweenLooks{50};
+constexpr std::chrono::milliseconds kPatienceForMemory{5};
 /// The thread looks so often without a pause while nothing changes.
 constexpr std::chrono::microseconds kEager{1000}, kPause{20};
 
@@ -67,6 +68,12 @@ int cancel_nothing(void*, int) {
 }
 
 }  // namespace
+
+void set_empty(MPI_Status& status) noexcept {
+    status = MPI_Status{};
+    status.MPI_SOURCE = MPI_ANY_SOURCE;
+    status.MPI_TAG = MPI_ANY_TAG;
+}
 
 // ---- communicator ---------------------------------------------------------------------------------------------------
 
@@ -129,16 +136,27 @@ void StreamComm::refuse_capture() const {
     }
 }
 
-void StreamComm::wait_for_memory() {
-    if (is_idle()) {
-        throw ClassedError(MPI_ERR_NO_MEM,
-                           "the pool of pinned memory is too small for a buffer that is queued in a stream",
-                           "raise AWAKEN_PINNED_POOL, or send less at a time");
+void StreamComm::refuse_memory() {
+    throw ClassedError(MPI_ERR_NO_MEM, "no pinned memory for a buffer that is queued in a stream",
+                       "raise the limit of locked memory, or send less at a time");
+}
+
+/// Waits until an operation is over. False when that may take long: what holds the stream up may come later in the
+/// program.
+bool StreamComm::wait_for_memory() {
+    const std::uint64_t before = _over_to.load(std::memory_order_acquire);
+    const bool was_passing = _passing.load(std::memory_order_acquire);
+    for (const Clock::time_point until = Clock::now() + kPatienceForMemory; Clock::now() < until;) {
+        if (is_idle() || _over_to.load(std::memory_order_acquire) != before ||
+            _passing.load(std::memory_order_acquire) != was_passing) {
+            return !is_idle();
+        }
+        sched_yield();
     }
     if (!device_works()) {
         give_up();
     }
-    sched_yield();
+    return false;
 }
 
 /// Adds waits for operations, and queues their copies back behind them. Needs _calls.
@@ -250,7 +268,11 @@ void StreamComm::take_back(Enqueued& operation, MPI_Status* const status) {
         if (operation.over && status != MPI_STATUS_IGNORE) {
             *status = operation.status;
         }
-        operation.told = operation.over ? MPI_STATUS_IGNORE : status;
+        // Where the stream does not wait for the operation, the program's status may be gone before it is over.
+        operation.told = operation.over || !operation.waits ? MPI_STATUS_IGNORE : status;
+        if (!operation.over && !operation.waits && status != MPI_STATUS_IGNORE) {
+            set_empty(*status);
+        }
         operation.released = true;
         program = operation.over ? operation.program : MPI_REQUEST_NULL;
     }

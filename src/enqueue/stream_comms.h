@@ -42,6 +42,9 @@ struct ProgramStream {
     std::atomic<int> communicators{0};  ///< that have it
 };
 
+/// As MPI has it for a request that is null.
+void set_empty(MPI_Status& status) noexcept;
+
 /// One operation in a stream. StreamComm::_mutex guards what the thread changes.
 struct Enqueued {
     /// Begins the operation by the MPI's own function, on memory of the host.
@@ -90,11 +93,13 @@ class StreamComm {
     void take_back(Enqueued& operation, MPI_Status* status);
     /// The operation is over, and the program completes it by itself: its data have to be there.
     void store_now(Enqueued& operation);
-    /// A stage of pinned memory that `make` makes. Where the pool is full, waits for earlier operations. Throws Error.
+    /// A stage of pinned memory that `make` makes. Where the pool is full, waits for earlier operations, and takes more
+    /// than the pool when that does not help. Throws Error.
     template <class Make>
     [[nodiscard]] std::optional<Stage> make_stage(Call& call, const Make& make) {
-        for (;;) {
+        for (bool beyond_limit = is_idle();;) {
             Stage stage(call);
+            stage.pin(beyond_limit);
             make(stage);
             if (!stage.active()) {
                 return std::nullopt;
@@ -102,7 +107,10 @@ class StreamComm {
             if (stage.is_pinned()) {
                 return stage;
             }
-            wait_for_memory();
+            if (beyond_limit) {
+                refuse_memory();
+            }
+            beyond_limit = !wait_for_memory();
         }
     }
 
@@ -132,7 +140,8 @@ class StreamComm {
     void launch(std::span<const stream::Step> steps);
     void refuse_capture() const;
     void queue_waits(Operations operations, std::vector<stream::Step>& steps);
-    void wait_for_memory();
+    [[nodiscard]] bool wait_for_memory();
+    [[noreturn]] static void refuse_memory();
     void begin(const std::shared_ptr<Enqueued>& operation);
     void end(Enqueued& operation);
     void let_pass();

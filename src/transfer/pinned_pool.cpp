@@ -78,12 +78,13 @@ PinnedPool::~PinnedPool() {
     trim();
 }
 
-StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes) {
+StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes, const bool beyond_limit) {
     StagingBlock block;
     block._size = bytes;
 
-    const std::size_t capacity = block_capacity(bytes);
-    if (capacity != 0 && capacity <= _limit && runtime.vendor() != gpu::Vendor::none) {
+    const std::size_t wanted = block_capacity(bytes);
+    const std::size_t capacity = beyond_limit && wanted > _limit ? mapped_capacity(bytes) : wanted;
+    if (capacity != 0 && (capacity <= _limit || beyond_limit) && runtime.vendor() != gpu::Vendor::none) {
         bool may_pin = false;
         {
             const std::lock_guard lock(_mutex);
@@ -107,11 +108,12 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes)
                     free_blocks->second.pop_back();
                     _free_pinned_bytes -= capacity;
                 } else {
+                    const std::size_t room = _limit - std::min(_limit, capacity);
                     const std::size_t pinned = static_cast<std::size_t>(_statistics.pinned_bytes);
-                    if (pinned > _limit - capacity) {
-                        free_unused(pinned - (_limit - capacity));
+                    if (pinned > room) {
+                        free_unused(pinned - room);
                     }
-                    may_pin = static_cast<std::size_t>(_statistics.pinned_bytes) <= _limit - capacity;
+                    may_pin = beyond_limit || static_cast<std::size_t>(_statistics.pinned_bytes) + capacity <= _limit;
                     // Reserves the bytes before it gives the lock up: pinning takes milliseconds, and others need not
                     // wait for it.
                     if (may_pin) {
@@ -187,7 +189,7 @@ void* PinnedPool::take_ordinary(const std::size_t capacity) noexcept {
 
 std::size_t PinnedPool::spare_bytes() const {
     const std::lock_guard lock(_mutex);
-    return _limit - static_cast<std::size_t>(_statistics.pinned_bytes - _free_pinned_bytes);
+    return _limit - std::min(_limit, static_cast<std::size_t>(_statistics.pinned_bytes - _free_pinned_bytes));
 }
 
 PinnedPool::Statistics PinnedPool::statistics() const {

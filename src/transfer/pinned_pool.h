@@ -60,7 +60,8 @@ class PinnedPool {
 
     /// At least `bytes` bytes, aligned to 64. Throws awaken::Error when the system has no memory at all. With a runtime
     /// that cannot pin (none, shut down) the memory is ordinary.
-    [[nodiscard]] StagingBlock acquire(gpu::Runtime& runtime, std::size_t bytes);
+    /// @param beyond_limit pins more than the limit where nothing less will do; what is over goes back when it is free
+    [[nodiscard]] StagingBlock acquire(gpu::Runtime& runtime, std::size_t bytes, bool beyond_limit = false);
     /// Ordinary memory, even if pinned memory is left. Throws as acquire() does.
     [[nodiscard]] StagingBlock acquire_ordinary(std::size_t bytes);
     [[nodiscard]] std::size_t limit_bytes() const noexcept { return _limit; }

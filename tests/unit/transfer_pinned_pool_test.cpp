@@ -177,6 +177,23 @@ TEST(PinnedPool, ASecondRuntimeTakesOverWhenTheFirstHasNothingOnLoan) {
     EXPECT_EQ(first.live_bytes(gpu::MemoryKind::pinned), 0U);
 }
 
+TEST(PinnedPool, MoreThanTheLimitWhereNothingLessWillDo) {
+    FakeGpu gpu;
+    PinnedPool pool(64 << 10);
+    {
+        const StagingBlock first = pool.acquire(gpu, 40 << 10);
+        EXPECT_FALSE(pool.acquire(gpu, 40 << 10).pinned());
+        EXPECT_TRUE(pool.acquire(gpu, 40 << 10, true).pinned());
+        const StagingBlock large = pool.acquire(gpu, 200 << 10, true);
+        EXPECT_TRUE(large.pinned());
+        EXPECT_GE(large.size(), 200U << 10);
+        EXPECT_EQ(pool.spare_bytes(), 0U);
+    }
+    // The next request brings the pool back to its limit.
+    EXPECT_TRUE(pool.acquire(gpu, 5 << 10).pinned());
+    EXPECT_LE(gpu.live_bytes(gpu::MemoryKind::pinned), 64U << 10);
+}
+
 TEST(PinnedPool, NoMemoryAtAllIsAnErrorWithARemedy) {
     FakeGpu gpu;
     PinnedPool pool(4096);
