@@ -90,6 +90,7 @@ using namespace awaken::emulator::calls;
 #include "calls/common_calls.h"
 #include "calls/cuda_calls.h"
 #include "calls/driver_calls.h"
+#include "calls/graphs.h"
 #undef AWAKEN_CALL
 
 namespace {

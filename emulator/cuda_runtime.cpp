@@ -91,6 +91,7 @@ using namespace awaken::emulator::calls;
 #define AWAKEN_CALL(name) cuda##name
 #include "calls/common_calls.h"
 #include "calls/cuda_calls.h"
+#include "calls/graphs.h"
 #include "calls/runtime_calls.h"
 #undef AWAKEN_CALL
 

@@ -163,6 +163,7 @@ using namespace awaken::emulator::calls;
 #define AWAKEN_CALL(name) hip##name
 #include "calls/common_calls.h"
 #include "calls/driver_calls.h"
+#include "calls/graphs.h"
 #include "calls/runtime_calls.h"
 #undef AWAKEN_CALL
 

@@ -107,6 +107,21 @@ def test_a_kernel_fails(
     )
 
 
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_a_graph_is_replayed_less_often(
+    mpi: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """The rank that waits says so, and goes on when the other one replays."""
+    command: list[str | Path] = [rank_program(mpi, "enqueue"), "--gpu=cuda", "--ends=replays"]
+    result = harness.run_ranks(mpi_named(mpi), 2, command, emulate="cuda:2", timeout=harness.HANG_S)
+    result.check()
+    assert "ok replays" in result.output, result.explain()
+    assert "all replay their graphs equally often" in result.output, result.explain()
+
+
 PYTHON = """
 import ctypes
 mpi, layer, driver = ctypes.CDLL("{library}", ctypes.RTLD_GLOBAL), ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")

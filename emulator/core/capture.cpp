@@ -101,9 +101,7 @@ Error end_capture(const Stream& stream, std::shared_ptr<Graph>& graph) {
             continue;
         }
         const bool invalidated = capture->invalidated;
-        if (!invalidated) {
-            graph = std::move(capture->graph);
-        }
+        graph = std::move(capture->graph);
         captures().erase(capture);
         --under_way;
         return invalidated ? Error::capture_invalidated : Error::success;
@@ -118,6 +116,12 @@ bool is_capturing(const Stream& stream) {
 std::uint64_t capture_of(const Stream& stream) {
     std::uint64_t found = 0;
     in_capture_of(stream, [&](const Capture& capture) { found = capture.identity; });
+    return found;
+}
+
+std::shared_ptr<Graph> graph_of(const Stream& stream) {
+    std::shared_ptr<Graph> found;
+    in_capture_of(stream, [&](const Capture& capture) { found = capture.graph; });
     return found;
 }
 

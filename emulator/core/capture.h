@@ -21,13 +21,29 @@ enum class CaptureMode : int {
     relaxed = 2  ///< everything is allowed
 };
 
+/// Something of the program's that lives as long as graphs hold it. Its end is told where no call of the GPU's library
+/// is permitted.
+class UserObject {
+  public:
+    UserObject(void* pointer, void (*destroy)(void*)) : _pointer(pointer), _destroy(destroy) {}
+    ~UserObject();
+    UserObject(const UserObject&) = delete;
+    UserObject& operator=(const UserObject&) = delete;
+
+  private:
+    void* _pointer;
+    void (*_destroy)(void*);
+};
+
 struct Graph {
     std::vector<Work> works;
     bool memory_waits = false;  ///< there is work among them that waits for a value in memory
+    std::vector<std::shared_ptr<UserObject>> objects;
 };
 
 Error begin_capture(const Stream& stream, CaptureMode mode);
-/// Error::capture_invalidated, and no graph, when something spoiled it. The stream is the one that it began with.
+/// Error::capture_invalidated when something spoiled it; the graph is of no use then. The stream is the one that it
+/// began with.
 Error end_capture(const Stream& stream, std::shared_ptr<Graph>& graph);
 [[nodiscard]] bool is_capturing(const Stream& stream);
 /// The answer to a program that asks. Refused for a default stream while a stream that it waits for is captured. That
@@ -35,6 +51,8 @@ Error end_capture(const Stream& stream, std::shared_ptr<Graph>& graph);
 [[nodiscard]] Error capture_status(const Stream& stream, bool& capturing);
 /// Identity of the capture that a stream belongs to; 0 for none.
 [[nodiscard]] std::uint64_t capture_of(const Stream& stream);
+/// The graph that grows meanwhile; null for none.
+[[nodiscard]] std::shared_ptr<Graph> graph_of(const Stream& stream);
 /// Makes the stream belong to the capture; false when that is over.
 [[nodiscard]] bool join_capture(const Stream& stream, std::uint64_t capture);
 /// Adds work to the capture that a stream belongs to; false when it belongs to none.

@@ -92,6 +92,7 @@ struct Module;
 struct Function;
 /// What a capture of streams gave.
 struct Graph;
+class UserObject;
 
 class Core {
   public:
@@ -135,6 +136,7 @@ class Core {
     Registry<Function> functions;
     Registry<Graph> graphs;
     Registry<Graph> executable_graphs;
+    Registry<UserObject> user_objects;
 
     /// Held by a call that opens another process's memory: no call of any thread enters meanwhile.
     std::shared_mutex opening;

@@ -441,8 +441,36 @@ Error wait_in_stream(Stream& stream, const Event& event) {
 Error end_capture(const Stream& stream, void*& handle) {
     std::shared_ptr<Graph> graph;
     const Error error = end_capture(stream, graph);
-    handle = graph ? core().graphs.add(std::move(graph)) : nullptr;
+    handle = nullptr;
+    if (error == Error::success) {
+        handle = core().graphs.add(std::move(graph));
+    } else {
+        core().graphs.remove(graph.get());  // if it was asked for
+    }
     return error;
+}
+
+void* captured_graph(const Stream& stream) {
+    std::shared_ptr<Graph> graph = graph_of(stream);
+    return graph ? core().graphs.add(std::move(graph)) : nullptr;
+}
+
+Error make_user_object(void* const pointer, void (*const destroy)(void*), void*& handle) {
+    handle = core().user_objects.add(std::make_shared<UserObject>(pointer, destroy));
+    return Error::success;
+}
+
+Error keep_with_graph(const void* const handle, const void* const object, const bool move) {
+    const std::shared_ptr<Graph> graph = core().graphs.find(handle);
+    std::shared_ptr<UserObject> kept = core().user_objects.find(object);
+    if (!graph || !kept) {
+        return Error::invalid_value;
+    }
+    graph->objects.push_back(std::move(kept));
+    if (move) {
+        core().user_objects.remove(object);
+    }
+    return Error::success;
 }
 
 Error instantiate_graph(const void* const handle, void*& executable) {
@@ -484,6 +512,12 @@ void call_in_stream(Stream& stream, Work function) {
         function();
         in_host_function = false;
     });
+}
+
+UserObject::~UserObject() {
+    const bool before = std::exchange(in_host_function, true);
+    _destroy(_pointer);
+    in_host_function = before;
 }
 
 bool called_from_host_function() {

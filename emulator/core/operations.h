@@ -73,6 +73,12 @@ struct FillRequest {
 [[nodiscard]] Error wait_in_stream(Stream& stream, const Event& event);
 /// Ends the capture of a stream: the handle of what was recorded, null when something spoiled it.
 [[nodiscard]] Error end_capture(const Stream& stream, void*& graph);
+/// The handle of the graph that grows while the stream is captured; null when it is not.
+[[nodiscard]] void* captured_graph(const Stream& stream);
+/// An object that graphs can keep, which tells `destroy` its end.
+[[nodiscard]] Error make_user_object(void* pointer, void (*destroy)(void*), void*& object);
+/// With `move` the graph gets the caller's reference.
+[[nodiscard]] Error keep_with_graph(const void* graph, const void* object, bool move);
 [[nodiscard]] Error instantiate_graph(const void* graph, void*& executable);
 [[nodiscard]] Error launch_graph(const void* executable, const std::shared_ptr<Stream>& stream);
 /// A function of the program, run in the stream's order on the stream's thread.

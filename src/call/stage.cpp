@@ -511,9 +511,11 @@ void Stage::before_receive() {
     }
 }
 
-void Stage::after_receive() {
+void Stage::after_receive(const bool again) {
     before_receive();
-    _received.reset();
+    if (!again) {
+        _received.reset();
+    }
 }
 
 void Stage::queue(const StagingBuffer& staged, const Segment& segment, const bool loads,

@@ -163,8 +163,9 @@ class Stage {
     /// Gives the stream the copies out of them. The object has to live until the stream is through.
     void queue_store(gpu::StreamHandle stream);
     /// Call in the host before and after the MPI receives into a buffer of for_message().
+    /// @param again  it will do so again
     void before_receive();
-    void after_receive();
+    void after_receive(bool again);
 
     /// Gives the staging buffers back.
     void release() noexcept { _staging_buffers.clear(); }

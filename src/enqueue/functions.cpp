@@ -126,8 +126,8 @@ int stream_create(MPI_Info info, StreamNumber* stream) {
                    "MPIX_Info_set_hex(info, \"value\", &stream, sizeof(stream))");
         }
         made.device = runtime.device_to_use();
-        bool capturing = false;
-        if (const gpu::Status status = runtime.is_capturing(made, capturing); !status.ok()) {
+        std::uint64_t capture = 0;
+        if (const gpu::Status status = runtime.capture_of(made, capture); !status.ok()) {
             refuse(call, MPI_ERR_ARG, "the GPU runtime does not know the stream (" + status.message() + ")",
                    "pass the stream's own address to MPIX_Info_set_hex, and make its device current");
         }
@@ -275,6 +275,9 @@ std::shared_ptr<StreamComm> stream_comm(Call& call, const MPI_Comm comm) {
     if (found == nullptr && layer().binding.symbol(call.name()) == nullptr) {
         refuse(call, MPI_ERR_COMM, "the communicator has no stream of a GPU", "make one by MPIX_Stream_comm_create");
     }
+    if (found != nullptr) {
+        static_cast<void>(found->capture());
+    }
     return found;
 }
 
@@ -341,6 +344,10 @@ int queue(const std::shared_ptr<StreamComm>& of, const std::shared_ptr<Enqueued>
         layer().real.Request_free(request);
         throw;
     }
+    if (what->capture != 0) {
+        // The operation begins whenever the graph is launched, so nothing but MPIX_Wait_enqueue waits for it.
+        layer().real.Grequest_complete(*request);
+    }
     return MPI_SUCCESS;
 }
 
@@ -367,6 +374,7 @@ std::shared_ptr<Enqueued> receive(Call& call, const std::shared_ptr<StreamComm>&
                                   const Count count, const std::shared_ptr<const HeldType>& type, const int source,
                                   const int tag, const MPI_Comm comm) {
     Argument<Count> received{buffer, count, type->get()};
+    const bool is_wild = source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG;
     const auto what = operation(call, of, true, [&](Stage& stage) {
         if (source != MPI_PROC_NULL) {
             received = stage.for_message(stage.buffer(Access::out, buffer, count, type->get()));
@@ -377,6 +385,7 @@ std::shared_ptr<Enqueued> receive(Call& call, const std::shared_ptr<StreamComm>&
         return call_native<Count, Function::Irecv, Function::Irecv_c>(received.address, received.count, received.type,
                                                                       source, tag, comm, begun);
     };
+    what->wild = is_wild;
     return what;
 }
 
@@ -508,6 +517,12 @@ int wait_enqueue(Call& call, const int count, MPI_Request* const requests, MPI_S
         on(call, of->communicator());
         Operations together;
         for (std::size_t i = first; i < known.size(); ++i) {
+            if (known[i].of == of && known[i].operation != nullptr) {
+                together.push_back(known[i].operation);
+            }
+        }
+        of->require_same_capture(together);
+        for (std::size_t i = first; i < known.size(); ++i) {
             if (known[i].of != of) {
                 continue;
             }
@@ -517,7 +532,6 @@ int wait_enqueue(Call& call, const int count, MPI_Request* const requests, MPI_S
                     set_empty(*status);  // persistent, and not started
                 }
             } else {
-                together.push_back(known[i].operation);
                 if (!known[i].operation->persistent) {
                     all.forget(requests[i]);
                 }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 #include <utility>
 
@@ -26,8 +27,15 @@ constexpr std::chrono::milliseconds kPatienceForMemory{5};
 /// The thread looks so often without a pause while nothing changes.
 constexpr std::chrono::microseconds kEager{1000}, kPause{20};
 
-std::size_t bytes_of_words() noexcept {
-    return 2 * std::size_t{4096};
+/// Marks an entry of the ring as the number of a Captured.
+constexpr std::uint32_t kCaptured = 0x80000000;
+/// A captured operation has so many counters of replays: for the wait before it and for the wait for it.
+constexpr std::size_t kCountersPerSlot = 2;
+/// After so long the other side has probably replayed its graph less often.
+constexpr std::chrono::seconds kLateReplay{10};
+
+constexpr std::size_t bytes_of_counters() noexcept {
+    return (1 + kCountersPerSlot * StreamComm::kMostCaptured) * sizeof(std::uint32_t);
 }
 
 /// The wanted number of an operation in its word, which counts the operations that have had it.
@@ -36,6 +44,13 @@ std::uint32_t turn_of(const std::uint64_t number) noexcept {
 }
 
 // ---- the request that the program holds -----------------------------------------------------------------------------
+
+/// A graph has gone. Comes from the runtime, which must not be called; what `state` points to is a flag.
+void note_gone(void* const state) {
+    const std::unique_ptr<std::shared_ptr<std::atomic<bool>>> flag(
+        static_cast<std::shared_ptr<std::atomic<bool>>*>(state));
+    (*flag)->store(true, std::memory_order_release);
+}
 
 /// What the program's request stands for.
 struct Behind {
@@ -80,33 +95,57 @@ void set_empty(MPI_Status& status) noexcept {
 StreamComm::StreamComm(const MPI_Comm communicator, std::shared_ptr<ProgramStream> stream, gpu::Runtime& runtime,
                        stream::StepKernel& kernel)
     : _communicator(communicator), _stream(std::move(stream)), _runtime(runtime), _kernel(kernel) {
-    static_assert(sizeof(Words) <= 2 * std::size_t{4096});
     // Not of allocate_pinned(): a reset of the device would free it.
-    void* const words = mmap(nullptr, bytes_of_words(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (words == MAP_FAILED || !_runtime.register_host(words, bytes_of_words()).ok()) {
+    void* const words = mmap(nullptr, kBytesOfWords, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (words == MAP_FAILED || !_runtime.register_host(words, kBytesOfWords).ok()) {
         if (words != MAP_FAILED) {
-            munmap(words, bytes_of_words());
+            munmap(words, kBytesOfWords);
         }
         throw Error("no page-locked memory for a communicator with a stream",
                     "free host memory, or raise the limit of locked memory");
     }
     _words = static_cast<Words*>(words);
-    if (const gpu::Status status = _runtime.create_stream(_stream->stream.device, false, _own); !status.ok()) {
+    const int device = _stream->stream.device;
+    void* counters = nullptr;
+    gpu::Status status = _runtime.create_stream(device, false, _own);
+    const bool has_stream = status.ok();
+    if (status.ok()) {
+        status = _runtime.allocate(device, bytes_of_counters(), counters);
+    }
+    if (status.ok()) {
+        status = _runtime.fill(counters, 0, bytes_of_counters(), _own);
+    }
+    if (status.ok()) {
+        status = _runtime.synchronize_stream(_own);
+    }
+    if (!status.ok()) {
+        if (counters != nullptr) {
+            _runtime.free_when_idle(counters, device);
+        }
+        if (has_stream) {
+            static_cast<void>(_runtime.destroy_stream(_own));
+        }
         static_cast<void>(_runtime.unregister_host(words));
-        munmap(words, bytes_of_words());
-        throw Error("a stream cannot be made (" + status.message() + ")", "free GPU resources");
+        munmap(words, kBytesOfWords);
+        throw Error("a communicator with a stream cannot be made (" + status.message() + ")", "free GPU resources");
+    }
+    _counters = static_cast<std::uint32_t*>(counters);
+    for (std::size_t slot = kMostCaptured; slot > 0; --slot) {
+        _free_slots.push_back(slot - 1);
     }
     _stream->communicators.fetch_add(1);
 }
 
 StreamComm::~StreamComm() {
+    _runtime.forget_captured(_stream->stream);
     _stream->communicators.fetch_sub(1);
     if (!_runtime.was_reset()) {
         static_cast<void>(_runtime.destroy_stream(_own));
     }
+    _runtime.free_when_idle(_counters, _stream->stream.device);
     _runtime.when_idle(_stream->stream.device, [&runtime = _runtime, words = _words] {
         static_cast<void>(runtime.unregister_host(words));
-        munmap(words, bytes_of_words());
+        munmap(words, kBytesOfWords);
     });
 }
 
@@ -128,12 +167,34 @@ void StreamComm::launch(const std::span<const stream::Step> steps) {
     }
 }
 
-void StreamComm::refuse_capture() const {
-    bool is_capturing = false;
-    if (_runtime.is_capturing(_stream->stream, is_capturing).ok() && is_capturing) {
-        throw ClassedError(MPI_ERR_UNSUPPORTED_OPERATION, "operations in a stream are not captured into graphs yet",
-                           "queue them outside of the capture");
+/// A step that tells the thread how far the stream has come.
+stream::Step StreamComm::arrival(const std::uint64_t number) const noexcept {
+    stream::Step step;
+    step.told_host = _words->arrived.data();
+    step.told_host_number = number;
+    step.entries = _counters;
+    return step;
+}
+
+/// @param before  replays of the operation that come after the wanted one: 0 or 1
+stream::Step StreamComm::wait_for_replay(const Enqueued& operation, const std::uint32_t before) const noexcept {
+    stream::Step step;
+    step.awaited = step.released = &_words->replayed[operation.slot];
+    step.number = 0 - before;
+    step.replays = _counters + 1 + kCountersPerSlot * operation.slot + before;
+    return step;
+}
+
+std::uint64_t StreamComm::capture() const {
+    std::uint64_t capture = 0;
+    if (const gpu::Status status = _runtime.capture_of(_stream->stream, capture); !status.ok()) {
+        throw Error("the stream does not say whether it is captured (" + status.message() + ")",
+                    "the stream must live as long as its communicator");
     }
+    if (capture != 0) {
+        _runtime.note_captured(_stream->stream);
+    }
+    return capture;
 }
 
 void StreamComm::refuse_memory() {
@@ -164,7 +225,7 @@ void StreamComm::queue_waits(const Operations operations, std::vector<stream::St
     std::vector<std::shared_ptr<Enqueued>> stored;
     for (const std::shared_ptr<Enqueued>& operation : operations) {
         if (operation->waits) {
-            steps.push_back(wait_for(operation->number));
+            steps.push_back(operation->capture != 0 ? wait_for_replay(*operation, 0) : wait_for(operation->number));
         }
         if (operation->stores && !std::exchange(operation->stored, true)) {
             stored.push_back(operation);
@@ -172,6 +233,13 @@ void StreamComm::queue_waits(const Operations operations, std::vector<stream::St
     }
     launch(steps);
     steps.clear();
+    if (!stored.empty() && stored.front()->capture != 0) {
+        // The next replay reads into the same memory behind these copies.
+        for (const std::shared_ptr<Enqueued>& operation : stored) {
+            operation->stage->queue_store(_stream->stream);
+        }
+        return;
+    }
     if (stored.empty()) {
         return;
     }
@@ -192,14 +260,109 @@ void StreamComm::queue_waits(const Operations operations, std::vector<stream::St
     launch(steps);
 }
 
+void StreamComm::queue_loads(const Operations operations) {
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        if (operation->stage) {
+            operation->stage->queue_load(_stream->stream);
+        }
+    }
+}
+
+void StreamComm::take_slots(const Operations operations, const std::uint64_t capture) {
+    const std::scoped_lock lock(_mutex);
+    if (operations.size() > _free_slots.size()) {
+        throw ClassedError(MPI_ERR_NO_MEM,
+                           "more than " + std::to_string(kMostCaptured) + " operations of a communicator in graphs",
+                           "destroy graphs that are no longer launched, or use another communicator");
+    }
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        operation->capture = capture;
+        operation->over = true;
+        operation->slot = _free_slots.back();
+        _free_slots.pop_back();
+        __atomic_store_n(&_words->replayed[operation->slot], 0, __ATOMIC_RELEASE);
+    }
+}
+
+void StreamComm::give_slots_back(const Operations operations) noexcept {
+    const std::scoped_lock lock(_mutex);
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        _free_slots.push_back(operation->slot);  // there was room for it
+    }
+}
+
+/// What is captured waits first until the replay before is over, whose memory it uses.
+void StreamComm::enqueue_captured(const Operations operations, const bool waits, const std::uint64_t capture) {
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        if (operation->wild) {
+            throw ClassedError(MPI_ERR_UNSUPPORTED_OPERATION,
+                               "a receive with MPI_ANY_SOURCE or MPI_ANY_TAG is captured into a graph",
+                               "name the source and the tag, or receive outside of the graph");
+        }
+    }
+    take_slots(operations, capture);
+    auto captured = std::make_shared<Captured>();
+    captured->operations.assign(operations.begin(), operations.end());
+    try {
+        for (const std::shared_ptr<Enqueued>& operation : operations) {
+            std::uint32_t* const counters = _counters + 1 + kCountersPerSlot * operation->slot;
+            if (const gpu::Status status = _runtime.fill(counters, 0, kCountersPerSlot * sizeof *counters, _own);
+                !status.ok()) {
+                throw Error("a counter of replays cannot be set (" + status.message() + ")",
+                            "an error of an earlier kernel of the program also comes out here");
+            }
+        }
+        if (const gpu::Status status = _runtime.synchronize_stream(_own); !status.ok()) {
+            throw Error("a counter of replays cannot be set (" + status.message() + ")",
+                        "an error of an earlier kernel of the program also comes out here");
+        }
+        std::vector<stream::Step> steps;
+        for (const std::shared_ptr<Enqueued>& operation : operations) {
+            steps.push_back(wait_for_replay(*operation, 1));
+        }
+        launch(steps);
+        queue_loads(operations);
+        {
+            const std::scoped_lock lock(_mutex);
+            do {
+                _last_captured = (_last_captured + 1) % kCaptured;
+            } while (_captured.contains(_last_captured));
+            _captured.emplace(_last_captured, captured);
+            _has_graphs.store(true, std::memory_order_release);
+        }
+        steps.assign(1, arrival(kCaptured | _last_captured));
+        if (waits) {
+            queue_waits(operations, steps);
+        } else {
+            launch(steps);
+        }
+    } catch (...) {
+        {
+            const std::scoped_lock lock(_mutex);
+            std::erase_if(_captured, [&](const auto& each) { return each.second == captured; });
+        }
+        give_slots_back(operations);
+        throw;
+    }
+    auto flag = std::make_unique<std::shared_ptr<std::atomic<bool>>>(captured->is_gone);
+    // Where the runtime tells nothing, what is captured stays until the communicator is freed.
+    if (_runtime.when_graph_is_gone(_stream->stream, &note_gone, flag.get()).ok()) {
+        static_cast<void>(flag.release());
+    }
+    StreamComms::instance().wake();
+}
+
 void StreamComm::enqueue(const Operations operations, const bool waits) {
     const std::scoped_lock calls(_calls);
     throw_failure();
-    refuse_capture();
     clean_up();
     if (operations.size() > kMost) {
         throw ClassedError(MPI_ERR_ARG, "more than " + std::to_string(kMost) + " operations in one call",
                            "start them in several calls");
+    }
+    if (const std::uint64_t into = capture(); into != 0) {
+        enqueue_captured(operations, waits, into);
+        return;
     }
     while (_last + operations.size() - _over_to.load(std::memory_order_acquire) > kMost) {
         if (!device_works()) {
@@ -207,11 +370,7 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         }
         sched_yield();
     }
-    for (const std::shared_ptr<Enqueued>& operation : operations) {
-        if (operation->stage) {
-            operation->stage->queue_load(_stream->stream);
-        }
-    }
+    queue_loads(operations);
     const std::uint64_t before = _last;
     {
         const std::scoped_lock lock(_mutex);
@@ -221,9 +380,7 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         }
     }
     _open.fetch_add(operations.size(), std::memory_order_acq_rel);
-    std::vector<stream::Step> steps(1);
-    steps[0].told_host = &_words->arrived;
-    steps[0].told_host_number = _last;
+    std::vector<stream::Step> steps{arrival(_last % kCaptured)};
     try {
         if (waits) {
             queue_waits(operations, steps);
@@ -241,9 +398,21 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
     StreamComms::instance().wake();
 }
 
+void StreamComm::require_same_capture(const Operations operations) const {
+    const std::uint64_t into = capture();
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        if (operation->capture != into) {
+            throw ClassedError(MPI_ERR_REQUEST,
+                               operation->capture == 0
+                                   ? "the stream is captured, and the request was queued before"
+                                   : "the request was queued in a capture, and this one is another, or none",
+                               "queue an operation and the wait for it in the same capture, or both outside");
+        }
+    }
+}
+
 void StreamComm::wait(const Operations operations) {
     const std::scoped_lock calls(_calls);
-    refuse_capture();
     std::vector<stream::Step> steps;
     queue_waits(operations, steps);
     StreamComms::instance().wake();
@@ -251,7 +420,8 @@ void StreamComm::wait(const Operations operations) {
 
 /// The program's thread is in a call that completes the operation, so the order of the stream does not matter.
 void StreamComm::store_now(Enqueued& operation) {
-    if (!operation.stores || std::exchange(operation.stored, true) || operation.error != MPI_SUCCESS) {
+    if (!operation.stores || operation.capture != 0 || std::exchange(operation.stored, true) ||
+        operation.error != MPI_SUCCESS) {
         return;
     }
     operation.stage->queue_store(_own);
@@ -269,7 +439,7 @@ void StreamComm::take_back(Enqueued& operation, MPI_Status* const status) {
             *status = operation.status;
         }
         // Where the stream does not wait for the operation, the program's status may be gone before it is over.
-        operation.told = operation.over || !operation.waits ? MPI_STATUS_IGNORE : status;
+        operation.told = (operation.over && operation.capture == 0) || !operation.waits ? MPI_STATUS_IGNORE : status;
         if (!operation.over && !operation.waits && status != MPI_STATUS_IGNORE) {
             set_empty(*status);
         }
@@ -282,16 +452,63 @@ void StreamComm::take_back(Enqueued& operation, MPI_Status* const status) {
 }
 
 void StreamComm::begin(const std::shared_ptr<Enqueued>& operation) {
-    if (operation->stage) {
-        operation->stage->before_receive();
+    if (_given_up.load(std::memory_order_acquire)) {
+        operation->error = MPI_ERR_OTHER;
+    } else {
+        if (operation->stage) {
+            operation->stage->before_receive();
+        }
+        operation->error = operation->start(&operation->request);
     }
-    operation->error = operation->start(&operation->request);
-    if (operation->error != MPI_SUCCESS) {
-        end(*operation);
+    if (operation->error == MPI_SUCCESS) {
+        _under_way.push_back(operation);
+        return;
+    }
+    end(*operation);
+    if (operation->capture == 0) {
         const std::scoped_lock lock(_mutex);
         _spent.push_back(operation);
-    } else {
-        _under_way.push_back(operation);
+    }
+}
+
+/// Begins the first operation that is queued.
+void StreamComm::begin_next() {
+    std::shared_ptr<Enqueued> next;
+    {
+        const std::scoped_lock lock(_mutex);
+        next = std::move(_queued.front());
+        _queued.pop_front();
+    }
+    begin(next);
+}
+
+/// Begins what an entry of the ring says.
+void StreamComm::begin_arrived(const std::uint32_t entry) {
+    if ((entry & kCaptured) == 0) {
+        const auto has_come = [&] {
+            const std::scoped_lock lock(_mutex);
+            return !_queued.empty() && (entry - _queued.front()->number) % kCaptured < kCaptured / 2;
+        };
+        while (has_come()) {
+            begin_next();
+        }
+        return;
+    }
+    std::vector<std::shared_ptr<Enqueued>> again;
+    {
+        const std::scoped_lock lock(_mutex);
+        if (const auto found = _captured.find(entry % kCaptured); found != _captured.end()) {
+            again = found->second->operations;
+        }
+        for (const std::shared_ptr<Enqueued>& operation : again) {
+            ++operation->replay;
+            operation->over = operation->is_reported = false;
+            operation->begun = Clock::now();
+        }
+        _open.fetch_add(again.size(), std::memory_order_acq_rel);
+    }
+    for (const std::shared_ptr<Enqueued>& operation : again) {
+        begin(operation);
     }
 }
 
@@ -310,36 +527,41 @@ void StreamComm::let_pass() {
 
 bool StreamComm::progress() noexcept {
     const bool given_up = _given_up.load(std::memory_order_acquire);
-    const std::uint64_t arrived = given_up ? ~std::uint64_t{0} : __atomic_load_n(&_words->arrived, __ATOMIC_ACQUIRE);
     bool has_changed = false;
     if (_passing.load(std::memory_order_acquire)) {
         let_pass();
     }
-    for (;;) {
-        std::shared_ptr<Enqueued> next;
-        {
-            const std::scoped_lock lock(_mutex);
-            if (_queued.empty() || _queued.front()->number > arrived) {
-                break;
+    // Graphs that have gone by now have left all their entries in the ring.
+    std::vector<std::shared_ptr<Captured>> gone;
+    if (has_graphs()) {
+        const std::scoped_lock lock(_mutex);
+        for (const auto& [number, captured] : _captured) {
+            if (captured->is_gone->load(std::memory_order_acquire)) {
+                gone.push_back(captured);
             }
-            next = std::move(_queued.front());
-            _queued.pop_front();
         }
+    }
+    for (std::uint64_t index = _taken.load(std::memory_order_relaxed); has_arrived(index); ++index) {
+        begin_arrived(static_cast<std::uint32_t>(entry(index)));
+        _taken.store(index + 1, std::memory_order_release);
         has_changed = true;
-        if (given_up) {
-            next->error = MPI_ERR_OTHER;
-            end(*next);
-            const std::scoped_lock lock(_mutex);
-            _spent.push_back(std::move(next));
-        } else {
-            begin(next);
-        }
+    }
+    const auto is_queued = [this] {
+        const std::scoped_lock lock(_mutex);
+        return !_queued.empty();
+    };
+    while (given_up && is_queued()) {
+        begin_next();
+        has_changed = true;
     }
     for (std::size_t i = 0; i < _under_way.size();) {
         Enqueued& operation = *_under_way[i];
         int is_over = 0;
         operation.error = given_up ? MPI_ERR_OTHER : layer().real.Test(&operation.request, &is_over, &operation.status);
         if (is_over == 0 && operation.error == MPI_SUCCESS) {
+            if (operation.capture != 0) {
+                report_if_late(operation);
+            }
             ++i;
             continue;
         }
@@ -347,15 +569,68 @@ bool StreamComm::progress() noexcept {
         std::shared_ptr<Enqueued> over = std::move(_under_way[i]);
         _under_way.erase(_under_way.begin() + static_cast<std::ptrdiff_t>(i));
         end(*over);
-        const std::scoped_lock lock(_mutex);
-        _spent.push_back(std::move(over));
+        if (over->capture == 0) {
+            const std::scoped_lock lock(_mutex);
+            _spent.push_back(std::move(over));
+        }
     }
+    forget_graphs(gone);
     return has_changed;
 }
 
+void StreamComm::report_if_late(Enqueued& operation) const {
+    if (operation.is_reported || Clock::now() - operation.begun < kLateReplay) {
+        return;
+    }
+    operation.is_reported = true;
+    char name[MPI_MAX_OBJECT_NAME] = {};
+    int length = 0;
+    layer().real.Comm_get_name(_communicator, name, &length);
+    fprintf(stderr,
+            "awaken: replay %u of an operation in a graph, on communicator \"%s\", has waited for %d s: the other "
+            "ranks have replayed theirs less often; all replay their graphs equally often\n",
+            operation.replay, name, static_cast<int>(kLateReplay.count()));
+}
+
+/// Lets go of what graphs had that have gone, when no operation of theirs is under way.
+void StreamComm::forget_graphs(const std::vector<std::shared_ptr<Captured>>& gone) {
+    for (const std::shared_ptr<Captured>& each : gone) {
+        const std::scoped_lock lock(_mutex);
+        if (!std::all_of(each->operations.begin(), each->operations.end(),
+                         [](const auto& operation) { return operation->over; })) {
+            continue;
+        }
+        std::erase_if(_captured, [&](const auto& entry) { return entry.second == each; });
+        for (std::shared_ptr<Enqueued>& operation : each->operations) {
+            _free_slots.push_back(operation->slot);
+            _spent.push_back(std::move(operation));
+        }
+        each->operations.clear();
+        _has_graphs.store(!_captured.empty(), std::memory_order_release);
+    }
+}
+
+/// The earliest operations that are over make room. Needs _mutex.
+void StreamComm::count_as_over(const std::uint64_t number) {
+    _over.push_back(number);
+    std::uint64_t to = _over_to.load(std::memory_order_relaxed);
+    for (auto next = _over.begin(); next != _over.end();) {
+        if (*next == to + 1) {
+            ++to;
+            _over.erase(next);
+            next = _over.begin();
+        } else {
+            ++next;
+        }
+    }
+    __atomic_store_n(&_words->done[number % _words->done.size()], turn_of(number), __ATOMIC_RELEASE);
+    _over_to.store(to, std::memory_order_release);
+}
+
 void StreamComm::end(Enqueued& operation) {
+    const bool is_captured = operation.capture != 0;
     if (operation.stage && operation.stores) {
-        operation.stage->after_receive();
+        operation.stage->after_receive(is_captured);
     }
     MPI_Request program = MPI_REQUEST_NULL;
     bool is_released = false;
@@ -372,26 +647,16 @@ void StreamComm::end(Enqueued& operation) {
         if (operation.told != MPI_STATUS_IGNORE) {
             *operation.told = operation.status;
         }
-        program = operation.program;
-        is_released = operation.released;
-        if (operation.stage && !operation.stores) {
-            operation.stage->release();
-        }
-        // The earliest operations that are over make room.
-        _over.push_back(operation.number);
-        std::uint64_t to = _over_to.load(std::memory_order_relaxed);
-        for (auto next = _over.begin(); next != _over.end();) {
-            if (*next == to + 1) {
-                ++to;
-                _over.erase(next);
-                next = _over.begin();
-            } else {
-                ++next;
+        if (is_captured) {
+            __atomic_store_n(&_words->replayed[operation.slot], operation.replay, __ATOMIC_RELEASE);
+        } else {
+            program = operation.program;
+            is_released = operation.released;
+            if (operation.stage && !operation.stores) {
+                operation.stage->release();
             }
+            count_as_over(operation.number);
         }
-        __atomic_store_n(&_words->done[operation.number % _words->done.size()], turn_of(operation.number),
-                         __ATOMIC_RELEASE);
-        _over_to.store(to, std::memory_order_release);
     }
     if (program != MPI_REQUEST_NULL) {
         layer().real.Grequest_complete(program);
@@ -439,21 +704,25 @@ void StreamComm::give_up() noexcept {
 }
 
 void StreamComm::finish() noexcept {
+    std::uint64_t capture = 0;
+    const bool asked = _runtime.capture_of(_stream->stream, capture).ok();
     Clock::time_point looked = Clock::now();
-    while (!is_idle()) {
-        if (const Clock::time_point now = Clock::now(); now - looked > kBetweenLooks) {
-            looked = now;
-            if (!device_works()) {
-                give_up();
+    do {
+        while (!is_idle()) {
+            if (const Clock::time_point now = Clock::now(); now - looked > kBetweenLooks) {
+                looked = now;
+                if (!device_works()) {
+                    give_up();
+                }
             }
+            sched_yield();
         }
-        sched_yield();
-    }
-    clean_up();
-    // What was queued behind the last operation's wait reads the words.
-    if (!_given_up.load() && !_runtime.was_reset()) {
-        static_cast<void>(_runtime.synchronize_stream(_stream->stream));
-    }
+        clean_up();
+        // What was queued behind the last operation's wait reads the words, and graphs begin operations.
+        if (asked && capture == 0 && !_given_up.load() && !_runtime.was_reset()) {
+            static_cast<void>(_runtime.synchronize_stream(_stream->stream));
+        }
+    } while (!is_idle());
 }
 
 void StreamComm::throw_failure() {
@@ -516,6 +785,7 @@ stream::StepKernel& StreamComms::prepare(const int device) {
                     status.code == gpu::kBusy ? "make the communicator while the GPU has nothing to do"
                                               : "awaken doctor says what is missing");
     }
+    layer().packer().prepare(device);
     known = std::move(made);
     return *known;
 }
@@ -702,7 +972,7 @@ void StreamComms::run() noexcept {
         bool has_changed = false;
         for (const std::shared_ptr<StreamComm>& each : all) {
             has_changed = each->progress() || has_changed;
-            is_idle = is_idle && each->is_idle();
+            is_idle = is_idle && each->is_idle() && !each->has_graphs();
         }
         const Clock::time_point now = Clock::now();
         if (has_changed) {

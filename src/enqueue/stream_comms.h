@@ -6,6 +6,9 @@
 // goes that goes in host memory: other nodes, shared GPUs, every datatype, wildcards, partners that call other
 // functions.
 //
+// While the program captures the stream into a graph, all that is captured with it, and the operation is kept: whenever
+// the graph comes to it, the thread begins it once more. A word counts how often that was.
+//
 // The thread never calls the driver. The program may be in a call of it that keeps a lock until its stream goes on, and
 // the stream may wait for the thread.
 #pragma once
@@ -65,6 +68,22 @@ struct Enqueued {
     bool forgotten = false;  ///< the program's request is gone
     MPI_Status status{};
     int error = MPI_SUCCESS;
+
+    // ---- in a graph
+
+    bool wild = false;          ///< receives from any rank, or with any tag
+    std::uint64_t capture = 0;  ///< the number of the capture; 0: not captured
+    std::size_t slot = 0;       ///< its place among the captured operations of the communicator
+    std::uint32_t replay = 0;   ///< that is under way, or was last
+    std::chrono::steady_clock::time_point begun{};
+    bool is_reported = false;  ///< that this replay takes long
+};
+
+/// Operations of one call that were captured.
+struct Captured {
+    std::vector<std::shared_ptr<Enqueued>> operations;
+    /// The graph has gone, and all that was made of it. The runtime says so in a thread of its own.
+    std::shared_ptr<std::atomic<bool>> is_gone = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// A communicator with a stream. Thread-safe.
@@ -72,6 +91,9 @@ class StreamComm {
   public:
     /// Operations that are not over; one more waits for the first.
     static constexpr std::uint64_t kMost = 1000;
+    /// Operations in graphs that have not gone. Each has an entry in the ring, beside those that are not captured.
+    static constexpr std::size_t kMostCaptured = 2048;
+    static_assert(kMost + kMostCaptured < stream::kRingEntries);
 
     /// Throws Error.
     StreamComm(MPI_Comm communicator, std::shared_ptr<ProgramStream> stream, gpu::Runtime& runtime,
@@ -83,9 +105,14 @@ class StreamComm {
     [[nodiscard]] MPI_Comm communicator() const noexcept { return _communicator; }
     [[nodiscard]] const std::shared_ptr<ProgramStream>& stream() const noexcept { return _stream; }
 
+    /// The number of the capture by which the program collects the stream's work; 0 for none. Call before anything else
+    /// that a call does: nothing may ask whether the device is idle meanwhile. Throws Error.
+    [[nodiscard]] std::uint64_t capture() const;
     /// Queues operations. With `waits`, what comes after them in the stream waits until they are over. Throws Error;
     /// nothing is queued then.
     void enqueue(std::span<const std::shared_ptr<Enqueued>> operations, bool waits);
+    /// The stream is to wait for the operations: refuses what was queued in another capture. Throws Error.
+    void require_same_capture(std::span<const std::shared_ptr<Enqueued>> operations) const;
     /// The stream waits for operations that were queued before. Throws Error.
     void wait(std::span<const std::shared_ptr<Enqueued>> operations);
     /// The program has given the operation's request to the stream: the status goes to `status`, and the request goes
@@ -123,27 +150,52 @@ class StreamComm {
 
     /// Waits until all is over, in the stream too.
     void finish() noexcept;
-    [[nodiscard]] bool is_idle() const noexcept { return _open.load(std::memory_order_acquire) == 0 && !_passing; }
+    [[nodiscard]] bool is_idle() const noexcept {
+        return _open.load(std::memory_order_acquire) == 0 && !_passing.load(std::memory_order_acquire) &&
+               !has_arrived(_taken.load(std::memory_order_acquire));
+    }
+    /// Graphs may begin operations at any time.
+    [[nodiscard]] bool has_graphs() const noexcept { return _has_graphs.load(std::memory_order_acquire); }
     /// Throws the error of an operation that has failed since it was last asked.
     void throw_failure();
 
   private:
     using Operations = std::span<const std::shared_ptr<Enqueued>>;
     struct Words {
-        std::uint64_t arrived;  ///< the stream has come to the operation with this number
-        std::uint64_t passed;   ///< and has passed the copies back with this number
+        /// Where the stream has come to: the last number of a call's operations, or a mark and the number of Captured.
+        std::array<std::uint64_t, stream::kRingEntries> arrived;
+        std::uint64_t passed;  ///< it has passed the copies back with this number
         std::array<std::uint32_t, 1024> done;
+        std::array<std::uint32_t, kMostCaptured> replayed;  ///< by slots: so many replays are over
     };
     static_assert(kMost < std::tuple_size_v<decltype(Words::done)>);
+    static constexpr std::size_t kBytesOfWords = (sizeof(Words) + 4095) / 4096 * 4096;
 
     [[nodiscard]] stream::Step wait_for(std::uint64_t number) const noexcept;
     void launch(std::span<const stream::Step> steps);
-    void refuse_capture() const;
+    [[nodiscard]] std::uint64_t entry(const std::uint64_t index) const noexcept {
+        return __atomic_load_n(&_words->arrived[index % _words->arrived.size()], __ATOMIC_ACQUIRE);
+    }
+    /// Whether the ring has the entry with this index.
+    [[nodiscard]] bool has_arrived(const std::uint64_t index) const noexcept {
+        return entry(index) >> 32 == static_cast<std::uint32_t>(index + 1);
+    }
+    void queue_loads(Operations operations);
+    [[nodiscard]] stream::Step arrival(std::uint64_t number) const noexcept;
+    [[nodiscard]] stream::Step wait_for_replay(const Enqueued& operation, std::uint32_t before) const noexcept;
+    void enqueue_captured(Operations operations, bool waits, std::uint64_t capture);
+    void take_slots(Operations operations, std::uint64_t capture);
+    void give_slots_back(Operations operations) noexcept;
     void queue_waits(Operations operations, std::vector<stream::Step>& steps);
     [[nodiscard]] bool wait_for_memory();
     [[noreturn]] static void refuse_memory();
     void begin(const std::shared_ptr<Enqueued>& operation);
+    void begin_arrived(std::uint32_t entry);
+    void begin_next();
     void end(Enqueued& operation);
+    void count_as_over(std::uint64_t number);
+    void report_if_late(Enqueued& operation) const;
+    void forget_graphs(const std::vector<std::shared_ptr<Captured>>& gone);
     void let_pass();
     [[nodiscard]] bool device_works() noexcept;
     void give_up() noexcept;
@@ -168,6 +220,13 @@ class StreamComm {
     std::atomic<bool> _passing{false};              ///< there are some
     std::vector<std::shared_ptr<Enqueued>> _spent;  ///< that a call of the program frees
     std::atomic<bool> _given_up{false};
+    std::atomic<std::uint64_t> _taken{0};                          ///< entries of the ring
+    std::map<std::uint32_t, std::shared_ptr<Captured>> _captured;  ///< by number
+    std::uint32_t _last_captured = 0;
+    std::vector<std::size_t> _free_slots;
+    std::atomic<bool> _has_graphs{false};
+    /// Of the device: the counter of the ring's entries, and the counters of replays.
+    std::uint32_t* _counters = nullptr;
     gpu::StreamHandle _own;  ///< for copies back that are not in stream order, and for questions
     std::optional<std::pair<int, std::string>> _failure;  ///< class and text
 };

@@ -213,6 +213,11 @@ constexpr int kOldestDriver = 11000;
     X(stream_destroy, "cuStreamDestroy_v2", true, CuResult, CuStream)                                                \
     X(stream_query, "cuStreamQuery", true, CuResult, CuStream)                                                       \
     X(stream_is_capturing, "cuStreamIsCapturing", true, CuResult, CuStream, int*)                                    \
+    X(capture_info, "cuStreamGetCaptureInfo_v2", false, CuResult, CuStream, int*, unsigned long long*, void**,       \
+      const void***, std::size_t*)                                                                                   \
+    X(user_object_create, "cuUserObjectCreate", false, CuResult, void**, void*, void (*)(void*), unsigned, unsigned) \
+    X(user_object_release, "cuUserObjectRelease", false, CuResult, void*, unsigned)                                  \
+    X(graph_retain, "cuGraphRetainUserObject", false, CuResult, void*, void*, unsigned, unsigned)                    \
     X(stream_synchronize, "cuStreamSynchronize", true, CuResult, CuStream)                                           \
     X(stream_wait_event, "cuStreamWaitEvent", true, CuResult, CuStream, CuEvent, unsigned)                           \
     X(event_create, "cuEventCreate", true, CuResult, CuEvent*, unsigned)                                             \
@@ -595,6 +600,9 @@ class Cuda final : public VendorRuntime {
     // ---- calls that wait for all work of a device -------------------------------------------------------------------
 
     bool is_idle(int device, std::chrono::microseconds patience) noexcept override {
+        if (is_captured()) {
+            return false;
+        }
         if (device < 0) {
             for (int each = 0; each < _devices; ++each) {
                 const bool used = _primary[static_cast<std::size_t>(each)].load(std::memory_order_acquire) != nullptr;
@@ -773,12 +781,42 @@ class Cuda final : public VendorRuntime {
         });
     }
 
-    Status is_capturing(StreamHandle stream, bool& capturing) noexcept override {
+    Status capture_of(StreamHandle stream, std::uint64_t& capture) noexcept override {
+        capture = 0;
         return in_context(Current(*this, stream.device), [&]() -> Status {
             int state = kNotCapturing;
             const CuResult code = _driver.stream_is_capturing(stream.value, &state);
-            capturing = code == kSuccess && state != kNotCapturing;
+            unsigned long long identity = 1;
+            if (code == kSuccess && state != kNotCapturing && _driver.capture_info != nullptr) {
+                static_cast<void>(_driver.capture_info(stream.value, &state, &identity, nullptr, nullptr, nullptr));
+            }
+            capture = code == kSuccess && state != kNotCapturing ? identity : 0;
             return outcome(code, "cuStreamIsCapturing");
+        });
+    }
+
+    Status when_graph_is_gone(StreamHandle stream, void (*gone)(void*), void* argument) noexcept override {
+        if (_driver.capture_info == nullptr || _driver.user_object_create == nullptr ||
+            _driver.user_object_release == nullptr || _driver.graph_retain == nullptr) {
+            return lacking("cuGraphRetainUserObject");
+        }
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            constexpr unsigned kNoSynchronisation = 1, kMoveReference = 1;
+            int state = kNotCapturing;
+            void *graph = nullptr, *object = nullptr;
+            if (const CuResult code = _driver.capture_info(stream.value, &state, nullptr, &graph, nullptr, nullptr)) {
+                return outcome(code, "cuStreamGetCaptureInfo");
+            }
+            if (graph == nullptr) {
+                return {kUnsupported, "cuStreamGetCaptureInfo", "the stream is not captured"};
+            }
+            if (const CuResult code = _driver.user_object_create(&object, argument, gone, 1, kNoSynchronisation)) {
+                return outcome(code, "cuUserObjectCreate");
+            }
+            if (_driver.graph_retain(graph, object, 1, kMoveReference) != kSuccess) {
+                static_cast<void>(_driver.user_object_release(object, 1));  // which calls `gone`
+            }
+            return {};
         });
     }
 

@@ -263,10 +263,14 @@ class Runtime {
     /// that the process uses. Asks again for up to `patience` while the device is busy. The answer is "no" where nobody
     /// can know. The question costs 20 us on CUDA (H100), and up to a millisecond on HIP and on CUDA before 12.5. Ask
     /// rarely: the question makes a capture into a graph that is under way fail, where the runtime cannot recognise the
-    /// capture (it cannot recognise that of a non-blocking stream).
+    /// capture (it recognises that of a non-blocking stream after note_captured()).
     [[nodiscard]] virtual bool is_idle(int device, std::chrono::microseconds patience = {}) noexcept;
-    /// The same, for a caller that takes a slower way on "no". Waits up to kPatience, unless the last such wait was in
-    /// vain.
+    /// The stream is captured. No device is idle until that is over.
+    void note_captured(StreamHandle stream) noexcept;
+    /// The stream may go. Call before it does.
+    void forget_captured(StreamHandle stream) noexcept;
+    /// The same as is_idle(), for a caller that takes a slower way on "no". Waits up to kPatience, unless the last such
+    /// wait was in vain.
     [[nodiscard]] bool is_soon_idle(int device) noexcept {
         const bool idle =
             is_idle(device, _stays_busy.load(std::memory_order_relaxed) ? decltype(kPatience){} : kPatience);
@@ -323,10 +327,16 @@ class Runtime {
     /// `done` is true when the stream has finished all work given to it so far. This call reports asynchronous errors.
     virtual Status query_stream(StreamHandle stream, bool& done) noexcept = 0;
     virtual Status synchronize_stream(StreamHandle stream) noexcept = 0;
-    /// Whether the program captures the stream's work into a graph. Never, where the runtime knows no captures.
-    virtual Status is_capturing(StreamHandle /*stream*/, bool& capturing) noexcept {
-        capturing = false;
+    /// The number of the capture by which the program collects the stream's work into a graph; 0 for none. None, where
+    /// the runtime knows no captures.
+    virtual Status capture_of(StreamHandle /*stream*/, std::uint64_t& capture) noexcept {
+        capture = 0;
         return {};
+    }
+    /// Calls `gone(argument)` when the graph that is captured has gone, and all that was instantiated from it. That
+    /// call comes at any time in any thread, and must not call the runtime.
+    virtual Status when_graph_is_gone(StreamHandle /*stream*/, void (* /*gone*/)(void*), void* /*argument*/) noexcept {
+        return {kUnsupported, "graphs", "this runtime has none"};
     }
     /// Timing is off, which makes the cheapest kind of event.
     virtual Status create_event(int device, EventHandle& event) noexcept = 0;
@@ -396,6 +406,8 @@ class Runtime {
                           void** arguments) noexcept = 0;
 
   protected:
+    /// Whether a stream is captured that note_captured() was told of.
+    [[nodiscard]] bool is_captured() noexcept;
     [[nodiscard]] bool trusts_default_stream() const noexcept {
         return _default_stream_is_trusted.load(std::memory_order_relaxed);
     }
@@ -407,6 +419,9 @@ class Runtime {
     std::atomic<bool> _default_stream_is_trusted{false};
     std::atomic<bool> _default_stream_is_timed{false};
     std::atomic<bool> _stays_busy{false};
+    std::mutex _captured_mutex;
+    std::vector<StreamHandle> _captured;
+    std::atomic<bool> _has_captured{false};
     struct Deferred {
         int device;
         std::function<void()> work;

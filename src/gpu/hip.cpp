@@ -48,6 +48,11 @@ static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
     X(device_synchronize, "hipDeviceSynchronize", true, Result)                                                        \
     X(stream_is_capturing, "hipStreamIsCapturing", false, Result, hip_abi::Stream, int*)                               \
     X(exchange_capture_mode, "hipThreadExchangeStreamCaptureMode", false, Result, int*)                                \
+    X(capture_info, "hipStreamGetCaptureInfo_v2", false, Result, hip_abi::Stream, int*, unsigned long long*, void**,   \
+      const void***, std::size_t*)                                                                                     \
+    X(user_object_create, "hipUserObjectCreate", false, Result, void**, void*, void (*)(void*), unsigned, unsigned)    \
+    X(user_object_release, "hipUserObjectRelease", false, Result, void*, unsigned)                                     \
+    X(graph_retain, "hipGraphRetainUserObject", false, Result, void*, void*, unsigned, unsigned)                       \
     X(device_name, "hipDeviceGetName", true, Result, char*, int, int)                                                  \
     X(device_uuid, "hipDeviceGetUuid", false, Result, hip_abi::Uuid*, int)                                             \
     X(device_memory, "hipDeviceTotalMem", true, Result, std::size_t*, int)                                             \
@@ -351,6 +356,9 @@ class Hip final : public VendorRuntime {
     // ---- calls that wait for all work of a device -------------------------------------------------------------------
 
     bool is_idle(int device, std::chrono::microseconds patience) noexcept override {
+        if (is_captured()) {
+            return false;
+        }
         if (device < 0) {
             for (int each = 0; each < _devices; ++each) {
                 if ((_used.load(std::memory_order_relaxed) >> (each % 64) & 1) != 0 && !is_idle(each, patience)) {
@@ -537,16 +545,46 @@ class Hip final : public VendorRuntime {
         return scope.end(_hip.stream_synchronize(stream.value), "hipStreamSynchronize");
     }
 
-    Status is_capturing(StreamHandle stream, bool& capturing) noexcept override {
-        capturing = false;
+    Status capture_of(StreamHandle stream, std::uint64_t& capture) noexcept override {
+        capture = 0;
         if (_hip.stream_is_capturing == nullptr) {
             return {};
         }
         Scope scope(*this);
         int state = hip_abi::kNotCapturing;
         const Status status = scope.end(_hip.stream_is_capturing(stream.value, &state), "hipStreamIsCapturing");
-        capturing = status.ok() && state != hip_abi::kNotCapturing;
+        unsigned long long identity = 1;
+        if (status.ok() && state != hip_abi::kNotCapturing && _hip.capture_info != nullptr) {
+            static_cast<void>(_hip.capture_info(stream.value, &state, &identity, nullptr, nullptr, nullptr));
+        }
+        capture = status.ok() && state != hip_abi::kNotCapturing ? identity : 0;
         return status;
+    }
+
+    Status when_graph_is_gone(StreamHandle stream, void (*gone)(void*), void* argument) noexcept override {
+        if (_hip.capture_info == nullptr || _hip.user_object_create == nullptr || _hip.user_object_release == nullptr ||
+            _hip.graph_retain == nullptr) {
+            return {kUnsupported, "hipGraphRetainUserObject", "this ROCm has no such function"};
+        }
+        Scope scope(*this);
+        int state = hip_abi::kNotCapturing;
+        unsigned long long identity = 0;
+        void *graph = nullptr, *object = nullptr;
+        const void** dependencies = nullptr;
+        std::size_t count = 0;
+        if (const Result code = _hip.capture_info(stream.value, &state, &identity, &graph, &dependencies, &count)) {
+            return scope.end(code, "hipStreamGetCaptureInfo");
+        }
+        if (graph == nullptr) {
+            return {kUnsupported, "hipStreamGetCaptureInfo", "the stream is not captured"};
+        }
+        if (const Result code = _hip.user_object_create(&object, argument, gone, 1, hip_abi::kNoDestructorSync)) {
+            return scope.end(code, "hipUserObjectCreate");
+        }
+        if (_hip.graph_retain(graph, object, 1, hip_abi::kUserObjectMove) != kSuccess) {
+            static_cast<void>(_hip.user_object_release(object, 1));  // which calls `gone`
+        }
+        return {};
     }
 
     Status create_event(int device, EventHandle& event) noexcept override {

@@ -67,6 +67,38 @@ bool Runtime::is_idle(int /*device*/, std::chrono::microseconds /*patience*/) no
     return true;  // for a runtime whose devices get no work
 }
 
+void Runtime::note_captured(const StreamHandle stream) noexcept {
+    const std::scoped_lock lock(_captured_mutex);
+    const auto is_same = [&](const StreamHandle& each) { return each.value == stream.value; };
+    if (std::none_of(_captured.begin(), _captured.end(), is_same)) {
+        try {
+            _captured.push_back(stream);
+        } catch (const std::bad_alloc&) {
+            // There is no room to remember it, so a question may spoil the capture.
+        }
+    }
+    _has_captured.store(!_captured.empty(), std::memory_order_release);
+}
+
+void Runtime::forget_captured(const StreamHandle stream) noexcept {
+    const std::scoped_lock lock(_captured_mutex);
+    std::erase_if(_captured, [&](const StreamHandle& each) { return each.value == stream.value; });
+    _has_captured.store(!_captured.empty(), std::memory_order_release);
+}
+
+bool Runtime::is_captured() noexcept {
+    if (!_has_captured.load(std::memory_order_acquire)) {
+        return false;
+    }
+    const std::scoped_lock lock(_captured_mutex);
+    std::erase_if(_captured, [this](const StreamHandle& each) {
+        std::uint64_t capture = 0;
+        return !capture_of(each, capture).ok() || capture == 0;
+    });
+    _has_captured.store(!_captured.empty(), std::memory_order_release);
+    return !_captured.empty();
+}
+
 void Runtime::when_idle(const int device, std::function<void()> work) noexcept {
     if (is_idle(device)) {
         work();

@@ -209,7 +209,7 @@ class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
     RecvOperation& make_recv(Call& call) { return _recv.emplace(call); }
     [[nodiscard]] SendOperation& send() noexcept { return *_send; }
     /// `from_nobody`: the operation also receives from MPI_PROC_NULL, and its status says so.
-    MessageOp(std::optional<SendOperation> send_operation, std::optional<RecvOperation> recv_operation,
+    MessageOp(std::optional<SendOperation>&& send_operation, std::optional<RecvOperation>&& recv_operation,
               MPI_Comm communicator, bool from_nobody = false)
         : _send(std::move(send_operation)),
           _recv(std::move(recv_operation)),

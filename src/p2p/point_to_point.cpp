@@ -133,8 +133,8 @@ int send_buffered_rts(SendOperation& send_operation, const Posted& rts, const in
     if (error == MPI_SUCCESS) {
         auto operation = make_operation(Operation::Kind::once);
         operation->handle = operation->native_request = request;
-        owner.requests.add_progress_op(operation,
-                                       std::make_unique<MessageOp>(std::move(send_operation), std::nullopt, comm));
+        owner.requests.add_progress_op(
+            operation, std::make_unique<MessageOp>(std::move(send_operation), std::optional<RecvOperation>(), comm));
         owner.requests.orphan(std::move(operation));
     }
     return error;

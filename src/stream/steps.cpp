@@ -16,7 +16,8 @@ namespace {
 // The parameters of gpu/kernels/steps.h, whose pointers have 8 bytes.
 constexpr std::size_t kFewSteps = 4;
 struct KernelStep {
-    std::uint64_t awaited, released, target, source, bytes, told, told_host, told_host_number, counter;
+    std::uint64_t awaited, released, target, source, bytes, told, told_host, told_host_number, counter, replays,
+        entries;
     std::uint32_t number, told_number, blocks, delay;
 };
 static_assert(StepKernel::kMostSteps * sizeof(KernelStep) <= 4000, "a launch takes no more");
@@ -87,6 +88,8 @@ gpu::Status StepKernel::launch(const gpu::StreamHandle stream, const std::span<c
                    number_of(step.told_host),
                    step.told_host_number,
                    number_of(_counters + i),
+                   number_of(step.replays),
+                   number_of(step.entries),
                    step.number,
                    step.told_number,
                    blocks,

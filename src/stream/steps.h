@@ -28,7 +28,11 @@ struct Step {
     std::uint32_t told_number = 0;
     std::uint64_t* told_host = nullptr;  ///< host memory; null: nobody is told there
     std::uint64_t told_host_number = 0;
+    std::uint32_t* replays = nullptr;  ///< of the device, zero at first: counts replays, which add to all numbers
+    std::uint32_t* entries = nullptr;  ///< of the device: `told_host` is a ring of kRingEntries
 };
+/// An entry of a ring has its number, from 1, in the upper half, and what was told in the lower.
+inline constexpr std::uint32_t kRingEntries = 4096;
 
 /// The kernel that takes steps on one device. Launches may come from any thread.
 class StepKernel {

@@ -383,6 +383,12 @@ bool Packer::has_kernels(const int device) {
     return _state->ready(device, State::Kind::reshape);
 }
 
+void Packer::prepare(const int device) {
+    for (const State::Kind kind : {State::Kind::shapes, State::Kind::reshape, State::Kind::lists}) {
+        static_cast<void>(_state->ready(device, kind));
+    }
+}
+
 bool Packer::can_move(const int device, const TypedMemory& memory) {
     if (memory.strided) {
         return _state->ready(device, State::Kind::shapes) || suits_copies(*memory.strided);

@@ -31,6 +31,8 @@ class Packer {
     [[nodiscard]] bool can_move(int device, const TypedMemory& memory);
     /// Whether there are kernels on `device` for movements from one strided type to another.
     [[nodiscard]] bool has_kernels(int device);
+    /// Loads all kernels now: while a stream is captured, that is not possible.
+    void prepare(int device);
 
     /// One side of a movement: positions from `at` on of typed memory, or consecutive bytes from `address` on (null
     /// `typed`). Kernels on the device must be able to reach both sides.

@@ -5,6 +5,11 @@
 #define AWAKEN_WEAK_MPIX
 #include "awaken/mpix_stream.h"
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
 #include "steps.h"
 
 using namespace ranks;
@@ -119,6 +124,40 @@ class Queue {
         }
     }
     [[nodiscard]] bool plain() const { return _plain; }
+
+    /// What `turn` queues, as a graph. Null in the reference, and without a GPU.
+    template <class Turn>
+    [[nodiscard]] void* graph(const Turn& turn) const {
+        if (_stream == nullptr) {
+            return nullptr;
+        }
+        run.gpu().begin_capture(_stream);
+        turn();
+        return run.gpu().end_capture(_stream);
+    }
+    /// Does it once more.
+    template <class Turn>
+    void replay(void* graph, const Turn& turn) const {
+        if (graph != nullptr) {
+            run.gpu().launch_graph(graph, _stream);
+        } else {
+            turn();
+        }
+    }
+    void destroy(void* graph) const {
+        if (graph != nullptr) {
+            run.gpu().destroy_graph(graph);
+        }
+    }
+    template <class Turn>
+    void in_a_graph(int replays, const Turn& turn) const {
+        void* const made = graph(turn);
+        for (int i = 0; i < replays; ++i) {
+            replay(made, turn);
+        }
+        finish();
+        destroy(made);
+    }
 
     MPI_Comm comm = MPI_COMM_NULL;
 
@@ -647,7 +686,244 @@ void nobody(Run& run) {
     run.note_status("received", status, MPI_BYTE);
 }
 
+// ---- graphs ---------------------------------------------------------------------------------------------------------
+
+void graph_halo(Run& run) {
+    Queue queue(run);
+    for (const std::size_t bytes : kSizes) {
+        std::byte* const out = device_memory(run, bytes);
+        std::byte* const in = device_memory(run, bytes);
+        const Step step(run, format("%zu bytes", bytes));
+        queue.in_a_graph(bytes > kSmall ? 10 : 200, [&] {
+            queue.exchange(out, in, bytes);
+            queue.copy(out, in, bytes / 2);
+        });
+    }
+}
+
+/// Each of many messages of one graph, in memory of all kinds, with gaps.
+void graph_of_many(Run& run) {
+    Queue queue(run);
+    MPI_Datatype column;
+    OK(MPI_Type_vector(64, 3, 16, MPI_INT, &column));
+    OK(MPI_Type_commit(&column));
+    constexpr int kMessages = 12;
+    std::vector<std::byte*> out, in;
+    for (int i = 0; i < kMessages; ++i) {
+        out.push_back(run.input(64 * 64));
+        in.push_back(run.input(64 * 64));
+    }
+    const Step step(run, "all of them");
+    MPI_Status statuses[2 * kMessages] = {};
+    queue.in_a_graph(20, [&] {
+        std::vector<MPI_Request> requests;
+        for (int i = 0; i < kMessages; ++i) {
+            queue.isend(out[to_size(i)], 1, column, next(run), i, &requests.emplace_back());
+        }
+        for (int i = kMessages; i-- > 0;) {
+            queue.ireceive(in[to_size(i)], 1, column, previous(run), i, &requests.emplace_back());
+        }
+        queue.waitall(requests, statuses);
+    });
+    for (int i = kMessages; i < 2 * kMessages; ++i) {
+        run.note_status("received", statuses[i], column);
+    }
+    OK(MPI_Type_free(&column));
+}
+
+void graph_of_collectives(Run& run) {
+    Queue queue(run);
+    const auto n = to_size(run.size);
+    constexpr std::size_t kCount = 300, kBytes = kCount * sizeof(int);
+    std::byte* const a = device_memory(run, kBytes * n);
+    std::byte* const b = device_memory(run, kBytes * n);
+    const MPI_Comm comm = queue.comm;
+    const int count = count_of(kCount);
+    const Step step(run, "all of them");
+    queue.in_a_graph(15, [&] {
+        if (queue.plain()) {
+            OK(MPI_Allreduce(a, b, count, MPI_INT, MPI_BXOR, comm));
+            OK(MPI_Allgather(b, count, MPI_INT, a, count, MPI_INT, comm));
+            OK(MPI_Alltoall(a, count, MPI_INT, b, count, MPI_INT, comm));
+            OK(MPI_Reduce_scatter_block(b, a, count, MPI_INT, MPI_MAX, comm));
+            OK(MPI_Barrier(comm));
+            OK(MPI_Bcast(a, count, MPI_INT, run.size - 1, comm));
+        } else {
+            OK(MPIX_Allreduce_enqueue(a, b, count, MPI_INT, MPI_BXOR, comm));
+            OK(MPIX_Allgather_enqueue(b, count, MPI_INT, a, count, MPI_INT, comm));
+            OK(MPIX_Alltoall_enqueue(a, count, MPI_INT, b, count, MPI_INT, comm));
+            OK(MPIX_Reduce_scatter_block_enqueue(b, a, count, MPI_INT, MPI_MAX, comm));
+            OK(MPIX_Barrier_enqueue(comm));
+            OK(MPIX_Bcast_enqueue(a, count, MPI_INT, run.size - 1, comm));
+        }
+        queue.copy(a + kBytes, b, kBytes);
+    });
+}
+
+void graph_of_persistent(Run& run) {
+    Queue queue(run);
+    std::byte* const out = device_memory(run, kSmall);
+    std::byte* const in = device_memory(run, kSmall);
+    const Step step(run, "the exchange");
+    std::vector<MPI_Request> requests(2);
+    OK(MPI_Recv_init(in, count_of(kSmall), MPI_BYTE, previous(run), kTag, queue.comm, &requests[0]));
+    OK(MPI_Send_init(out, count_of(kSmall), MPI_BYTE, next(run), kTag, queue.comm, &requests[1]));
+    queue.in_a_graph(30, [&] {
+        queue.startall(requests);
+        queue.waitall(requests);
+        queue.copy(out, in, kSmall);
+    });
+    for (MPI_Request& request : requests) {
+        OK(MPI_Request_free(&request));
+    }
+}
+
+/// Replays of two graphs, messages that are queued, and plain calls, one after the other on one communicator.
+void graphs_and_others(Run& run) {
+    Queue queue(run);
+    std::byte* const a = device_memory(run, kSmall);
+    std::byte* const b = device_memory(run, kSmall);
+    std::byte* const c = device_memory(run, kSmall);
+    const Step step(run, "all of them");
+    const auto forth = [&] { queue.exchange(a, b, kSmall); };
+    const auto back = [&] {
+        queue.exchange(b, c, kSmall - 4);
+        queue.copy(a, c, kSmall / 2);
+    };
+    void* const first = queue.graph(forth);
+    void* const second = queue.graph(back);
+    for (int round = 0; round < 6; ++round) {
+        queue.replay(first, forth);
+        queue.replay(second, back);
+        forth();
+        queue.replay(second, back);
+        queue.replay(first, forth);
+        if (round % 2 == 0) {
+            MPI_Status status{};
+            OK(MPI_Sendrecv(b, count_of(kSmall), MPI_BYTE, next(run), kTag, a, count_of(kSmall), MPI_BYTE,
+                            previous(run), kTag, queue.comm, &status));
+            run.note_status("plain", status, MPI_BYTE);
+        }
+    }
+    queue.finish();
+    queue.destroy(second);
+    queue.destroy(first);
+}
+
+/// Graphs of two streams at a time, held up in different order.
+void graphs_of_two_streams(Run& run) {
+    Queue first(run), second(run);
+    std::byte* const out = device_memory(run, kSmall);
+    std::byte* const in = device_memory(run, kSmall);
+    std::byte* const more = device_memory(run, kSmall);
+    std::byte* const last = device_memory(run, kSmall);
+    const Step step(run, "both");
+    const auto one = [&] {
+        first.exchange(out, in, kSmall);
+        first.copy(out, in, 100);
+    };
+    const auto other = [&] {
+        second.exchange(more, last, kSmall);
+        second.copy(more, last, 200);
+    };
+    void* const a = first.graph(one);
+    void* const b = second.graph(other);
+    std::shared_ptr<void> held = run.rank % 2 == 0 ? first.hold() : second.hold();
+    for (int i = 0; i < 20; ++i) {
+        first.replay(a, one);
+        second.replay(b, other);
+    }
+    held.reset();
+    first.finish();
+    second.finish();
+    first.destroy(a);
+    second.destroy(b);
+}
+
+/// The other side calls plain functions.
+void graph_and_plain_partner(Run& run) {
+    const bool has_stream = run.rank == 0;
+    Queue queue(run, false, has_stream);
+    std::byte* const out = device_memory(run, kSmall);
+    std::byte* const in = device_memory(run, kSmall);
+    const Step step(run, "both");
+    constexpr int kTimes = 25;
+    if (has_stream) {
+        queue.in_a_graph(kTimes, [&] {
+            queue.send(out, kSmall, MPI_BYTE, 1);
+            queue.receive(in, kSmall, MPI_BYTE, 1);
+            queue.copy(out, in, 500);
+        });
+    } else if (run.rank == 1) {
+        for (int i = 0; i < kTimes; ++i) {
+            OK(MPI_Recv(in, count_of(kSmall), MPI_BYTE, 0, kTag, queue.comm, MPI_STATUS_IGNORE));
+            OK(MPI_Send(in, count_of(kSmall), MPI_BYTE, 0, kTag, queue.comm));
+        }
+    }
+}
+
+/// More graphs than there may be at a time: what each has goes with it.
+void graphs_that_go(Run& run) {
+    Queue queue(run);
+    std::byte* const out = device_memory(run, 64);
+    std::byte* const in = device_memory(run, 64);
+    const Step step(run, "all of them");
+    for (int i = 0; i < 1100; ++i) {
+        queue.in_a_graph(1, [&] {
+            queue.exchange(out, in, 64);
+            queue.copy(out, in, 32);
+        });
+    }
+}
+
+/// Nothing that cannot be replayed is captured, and the communicator stays of use.
+void wrong_captures(Run& run) {
+    Queue queue(run);
+    std::byte* const out = device_memory(run, 64);
+    std::byte* const in = device_memory(run, 64);
+    std::vector<MPI_Request> before(2);
+    queue.ireceive(in, 64, MPI_BYTE, previous(run), kTag, &before[0]);
+    queue.isend(out, 64, MPI_BYTE, next(run), kTag, &before[1]);
+    if (!queue.plain()) {
+        OK(MPI_Comm_set_errhandler(queue.comm, MPI_ERRORS_RETURN));
+        MPI_Request inside = MPI_REQUEST_NULL;
+        void* const graph = queue.graph([&] {
+            const int any_source =
+                MPIX_Recv_enqueue(in, 64, MPI_BYTE, MPI_ANY_SOURCE, kTag, queue.comm, MPI_STATUS_IGNORE);
+            const int any_tag =
+                MPIX_Recv_enqueue(in, 64, MPI_BYTE, run.rank, MPI_ANY_TAG, queue.comm, MPI_STATUS_IGNORE);
+            if (error_class(any_source) != MPI_ERR_UNSUPPORTED_OPERATION ||
+                error_class(any_tag) != MPI_ERR_UNSUPPORTED_OPERATION) {
+                throw std::runtime_error("a receive from anybody is captured");
+            }
+            if (error_class(MPIX_Waitall_enqueue(2, before.data(), MPI_STATUSES_IGNORE)) != MPI_ERR_REQUEST) {
+                throw std::runtime_error("a graph waits for what was queued before");
+            }
+            OK(MPIX_Isend_enqueue(out, 64, MPI_BYTE, MPI_PROC_NULL, kTag, queue.comm, &inside));
+        });
+        if (error_class(MPIX_Wait_enqueue(&inside, MPI_STATUS_IGNORE)) != MPI_ERR_REQUEST) {
+            throw std::runtime_error("the stream waits for what is captured");
+        }
+        OK(MPI_Wait(&inside, MPI_STATUS_IGNORE));
+        queue.destroy(graph);
+    }
+    queue.waitall(before);
+    queue.finish();
+}
+
 // ---- ends -----------------------------------------------------------------------------------------------------------
+
+MPI_Comm make_stream_comm(const Gpu& gpu, void* const stream) {
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "type", gpu.is_hip() ? "hipStream_t" : "cudaStream_t");
+    MPIX_Info_set_hex(info, "value", &stream, sizeof stream);
+    MPIX_Stream number;
+    MPI_Comm comm;
+    MPIX_Stream_create(info, &number);
+    MPIX_Stream_comm_create(MPI_COMM_WORLD, number, &comm);
+    return comm;
+}
 
 /// `finalize`: MPI ends while the stream has work, and all data arrive. `error`: goes on until a kernel fails.
 int end_with_work(Suite& suite, const std::string& how) {
@@ -660,14 +936,7 @@ int end_with_work(Suite& suite, const std::string& how) {
     std::vector<std::byte> mine(kSmall, static_cast<std::byte>(rank + 1));
     gpu.write(out, mine.data(), kSmall);
     void* const stream = gpu.make_stream(false);
-    MPI_Info info;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "type", gpu.is_hip() ? "hipStream_t" : "cudaStream_t");
-    MPIX_Info_set_hex(info, "value", &stream, sizeof stream);
-    MPIX_Stream number;
-    MPI_Comm comm;
-    MPIX_Stream_create(info, &number);
-    MPIX_Stream_comm_create(MPI_COMM_WORLD, number, &comm);
+    MPI_Comm comm = make_stream_comm(gpu, stream);
     std::shared_ptr<void> held = gpu.hold(stream);
     MPI_Request requests[2];
     for (int round = 0; round < size || how == "error"; ++round) {
@@ -691,6 +960,50 @@ int end_with_work(Suite& suite, const std::string& how) {
     return 0;
 }
 
+/// Rank 1 replays its graph once less than rank 0, until the library of rank 0 has said so.
+int replay_differently(Suite& suite) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int ends[2] = {-1, -1};
+    if (pipe(ends) != 0 || (rank == 0 && dup2(ends[1], STDERR_FILENO) < 0)) {
+        throw std::runtime_error("no pipe");
+    }
+    std::FILE* const errors = fdopen(ends[0], "r");
+    Gpu& gpu = suite.open_gpu(rank);
+    auto* const memory = static_cast<std::byte*>(gpu.allocate(Kind::device, kSmall));
+    void* const stream = gpu.make_stream(false);
+    MPI_Comm comm = make_stream_comm(gpu, stream);
+    MPI_Comm_set_name(comm, "halo");
+    gpu.begin_capture(stream);
+    if (rank == 0) {
+        MPIX_Recv_enqueue(memory, count_of(kSmall), MPI_BYTE, 1, kTag, comm, MPI_STATUS_IGNORE);
+    } else if (rank == 1) {
+        MPIX_Send_enqueue(memory, count_of(kSmall), MPI_BYTE, 0, kTag, comm);
+    }
+    void* const graph = gpu.end_capture(stream);
+    for (int i = 0; i < (rank == 0 ? 4 : 3); ++i) {
+        gpu.launch_graph(graph, stream);
+    }
+    int told = 0;
+    if (rank == 0) {
+        char line[1000] = "";
+        while (std::strstr(line, "replay 4 of an operation in a graph, on communicator \"halo\"") == nullptr &&
+               std::fgets(line, sizeof line, errors) != nullptr) {
+        }
+        std::printf("%s", line);
+        MPI_Send(&told, 1, MPI_INT, 1, kTag, MPI_COMM_WORLD);
+    } else if (rank == 1) {
+        MPI_Recv(&told, 1, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        gpu.launch_graph(graph, stream);
+    }
+    gpu.finish_stream(stream);
+    gpu.destroy_graph(graph);
+    MPI_Comm_free(&comm);
+    MPI_Finalize();
+    std::printf("ok replays\n");
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -698,7 +1011,7 @@ int main(int argc, char** argv) {
     Suite suite(argc, argv);
     MPI_Init(&argc, &argv);  // the layer asks for threads
     if (ends) {
-        return end_with_work(suite, *ends);
+        return *ends == "replays" ? replay_differently(suite) : end_with_work(suite, *ends);
     }
     suite.add("one_way", one_way);
     suite.add("held_up", held_up);
@@ -720,6 +1033,15 @@ int main(int argc, char** argv) {
     suite.add("truncated", truncated);
     suite.add("wrong_arguments", wrong_arguments);
     suite.add("nobody", nobody, 1);
+    suite.add("graph_halo", graph_halo);
+    suite.add("graph_of_many", graph_of_many);
+    suite.add("graph_of_collectives", graph_of_collectives);
+    suite.add("graph_of_persistent", graph_of_persistent);
+    suite.add("graphs_and_others", graphs_and_others);
+    suite.add("graphs_of_two_streams", graphs_of_two_streams);
+    suite.add("graph_and_plain_partner", graph_and_plain_partner);
+    suite.add("graphs_that_go", graphs_that_go);
+    suite.add("wrong_captures", wrong_captures);
     const int status = suite.run();
     MPI_Finalize();
     return status;

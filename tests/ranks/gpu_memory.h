@@ -98,6 +98,13 @@ class Gpu {
     /// The stream does nothing more until what is returned goes. That does not wait for the stream.
     [[nodiscard]] virtual std::shared_ptr<void> hold(void* stream) = 0;
 
+    /// What the stream gets from now on, in all threads, goes into a graph, which end_capture() makes ready for
+    /// launch_graph().
+    virtual void begin_capture(void* stream) = 0;
+    [[nodiscard]] virtual void* end_capture(void* stream) = 0;
+    virtual void launch_graph(void* graph, void* stream) = 0;
+    virtual void destroy_graph(void* graph) = 0;
+
     /// `runtime`: "cuda", "hip", "none", or "auto" (what AWAKEN_EMULATE names, else whatever library can be loaded).
     static std::unique_ptr<Gpu> open(const std::string& runtime);
 
@@ -246,6 +253,10 @@ class NoGpu : public Gpu {
         copy_on_device(destination, source, bytes);
     }
     std::shared_ptr<void> hold(void*) override { return nullptr; }
+    void begin_capture(void*) override {}
+    void* end_capture(void*) override { return nullptr; }
+    void launch_graph(void*, void*) override {}
+    void destroy_graph(void*) override {}
 };
 
 /// A library opened at run time, with functions found by name.
@@ -305,6 +316,12 @@ class CudaGpu : public Gpu {
         _library.find(_to_host_async, "cuMemcpyDtoHAsync_v2");
         _library.find(_on_device_async, "cuMemcpyDtoDAsync_v2");
         _library.find(_call_host, "cuLaunchHostFunc");
+        _library.find(_begin_capture, "cuStreamBeginCapture_v2");
+        _library.find(_end_capture, "cuStreamEndCapture");
+        _library.find(_instantiate, "cuGraphInstantiateWithFlags");
+        _library.find(_launch_graph, "cuGraphLaunch");
+        _library.find(_destroy_graph, "cuGraphDestroy");
+        _library.find(_destroy_executable, "cuGraphExecDestroy");
         _library.find(_copy_async, "cuMemcpyAsync");
         _library.find(_reserve, "cuMemAddressReserve");
         _library.find(_free_addresses, "cuMemAddressFree");
@@ -452,6 +469,16 @@ class CudaGpu : public Gpu {
         return held_until_gone(
             [&](auto function, void* over) { check(_call_host(stream, function, over), "cuLaunchHostFunc"); });
     }
+    void begin_capture(void* stream) override { check(_begin_capture(stream, 0), "cuStreamBeginCapture"); }
+    void* end_capture(void* stream) override {
+        void *graph = nullptr, *executable = nullptr;
+        check(_end_capture(stream, &graph), "cuStreamEndCapture");
+        check(_instantiate(&executable, graph, 0), "cuGraphInstantiate");
+        check(_destroy_graph(graph), "cuGraphDestroy");
+        return executable;
+    }
+    void launch_graph(void* graph, void* stream) override { check(_launch_graph(graph, stream), "cuGraphLaunch"); }
+    void destroy_graph(void* graph) override { check(_destroy_executable(graph), "cuGraphExecDestroy"); }
     std::shared_ptr<void> keep_busy(bool in_default_stream) override {
         void* stream = nullptr;
         if (!in_default_stream) {
@@ -580,6 +607,12 @@ class CudaGpu : public Gpu {
     int (*_to_host_async)(void*, std::uint64_t, std::size_t, void*) = nullptr;
     int (*_on_device_async)(std::uint64_t, std::uint64_t, std::size_t, void*) = nullptr;
     int (*_call_host)(void*, void (*)(void*), void*) = nullptr;
+    int (*_begin_capture)(void*, int) = nullptr;
+    int (*_end_capture)(void*, void**) = nullptr;
+    int (*_instantiate)(void**, void*, unsigned long long) = nullptr;
+    int (*_launch_graph)(void*, void*) = nullptr;
+    int (*_destroy_graph)(void*) = nullptr;
+    int (*_destroy_executable)(void*) = nullptr;
 };
 
 /// Through the HIP runtime of ROCm 5, 6 or 7.
@@ -607,6 +640,12 @@ class HipGpu : public Gpu {
         _library.find(_finish_stream, "hipStreamSynchronize");
         _library.find(_memcpy_async, "hipMemcpyAsync");
         _library.find(_call_host, "hipLaunchHostFunc");
+        _library.find(_begin_capture, "hipStreamBeginCapture");
+        _library.find(_end_capture, "hipStreamEndCapture");
+        _library.find(_instantiate, "hipGraphInstantiateWithFlags");
+        _library.find(_launch_graph, "hipGraphLaunch");
+        _library.find(_destroy_graph, "hipGraphDestroy");
+        _library.find(_destroy_executable, "hipGraphExecDestroy");
         check(_count(&_devices), "hipGetDeviceCount");
     }
     bool is_hip() const override { return true; }
@@ -726,6 +765,16 @@ class HipGpu : public Gpu {
         return held_until_gone(
             [&](auto function, void* over) { check(_call_host(stream, function, over), "hipLaunchHostFunc"); });
     }
+    void begin_capture(void* stream) override { check(_begin_capture(stream, 0), "hipStreamBeginCapture"); }
+    void* end_capture(void* stream) override {
+        void *graph = nullptr, *executable = nullptr;
+        check(_end_capture(stream, &graph), "hipStreamEndCapture");
+        check(_instantiate(&executable, graph, 0), "hipGraphInstantiate");
+        check(_destroy_graph(graph), "hipGraphDestroy");
+        return executable;
+    }
+    void launch_graph(void* graph, void* stream) override { check(_launch_graph(graph, stream), "hipGraphLaunch"); }
+    void destroy_graph(void* graph) override { check(_destroy_executable(graph), "hipGraphExecDestroy"); }
     std::shared_ptr<void> keep_busy(bool in_default_stream) override {
         void* stream = nullptr;
         if (!in_default_stream) {
@@ -780,6 +829,12 @@ class HipGpu : public Gpu {
     int (*_finish_stream)(void*) = nullptr;
     int (*_memcpy_async)(void*, const void*, std::size_t, int, void*) = nullptr;
     int (*_call_host)(void*, void (*)(void*), void*) = nullptr;
+    int (*_begin_capture)(void*, int) = nullptr;
+    int (*_end_capture)(void*, void**) = nullptr;
+    int (*_instantiate)(void**, void*, unsigned long long) = nullptr;
+    int (*_launch_graph)(void*, void*) = nullptr;
+    int (*_destroy_graph)(void*) = nullptr;
+    int (*_destroy_executable)(void*) = nullptr;
 };
 
 inline std::unique_ptr<Gpu> Gpu::open(const std::string& runtime) {

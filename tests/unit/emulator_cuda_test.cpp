@@ -2010,6 +2010,14 @@ void use_graphs(const char* file) {
     library.bind(destroy_executable, "cudaGraphExecDestroy");
     library.bind(destroy, "cudaGraphDestroy");
     library.bind(host_function, "cudaLaunchHostFunc");
+    int (*capture_info)(void*, int*, unsigned long long*, void**, const void***, std::size_t*) = nullptr;
+    int (*make_object)(void**, void*, void (*)(void*), unsigned, unsigned) = nullptr;
+    int (*release_object)(void*, unsigned) = nullptr;
+    int (*retain_object)(void*, void*, unsigned, unsigned) = nullptr;
+    library.bind(capture_info, "cudaStreamGetCaptureInfo_v2");
+    library.bind(make_object, "cudaUserObjectCreate");
+    library.bind(release_object, "cudaUserObjectRelease");
+    library.bind(retain_object, "cudaGraphRetainUserObject");
     void *first = nullptr, *second = nullptr, *event = nullptr, *outside = nullptr, *memory = nullptr;
     ASSERT_EQ(driver().stream_create(&first, 0), kSuccess);
     ASSERT_EQ(driver().stream_create(&second, 0), kSuccess);
@@ -2032,7 +2040,25 @@ void use_graphs(const char* file) {
     EXPECT_EQ(status, 1);
     ASSERT_EQ(memcpy_async(bytes + 8, bytes, 8, kWithinDevice, second), kSuccess);
     ASSERT_EQ(host_function(second, [](void* count) { ++*static_cast<int*>(count); }, &calls), kSuccess);
+    // An object that goes with the graph, and one that is given back.
+    int gone = 0;
+    const auto count_up = [](void* count) { ++*static_cast<int*>(count); };
+    unsigned long long identity = 0;
+    void *growing = nullptr, *object = nullptr;
+    ASSERT_EQ(capture_info(second, &status, &identity, &growing, nullptr, nullptr), kSuccess);
+    EXPECT_EQ(status, 1);
+    EXPECT_NE(identity, 0U);
+    constexpr unsigned kMove = 1;
+    ASSERT_EQ(make_object(&object, &gone, count_up, 1, 1), kSuccess);
+    ASSERT_EQ(retain_object(growing, object, 1, kMove), kSuccess);
+    EXPECT_EQ(release_object(object, 1), kInvalidValue) << "the graph has the reference";
+    ASSERT_EQ(make_object(&object, &gone, count_up, 1, 1), kSuccess);
+    ASSERT_EQ(release_object(object, 1), kSuccess);
+    EXPECT_EQ(gone, 1);
     ASSERT_EQ(end(first, &graph), kSuccess);
+    EXPECT_EQ(graph, growing);
+    ASSERT_EQ(capture_info(second, &status, &identity, &growing, nullptr, nullptr), kSuccess);
+    EXPECT_EQ(status, 0);
     EXPECT_EQ(capturing(second, &status), kSuccess);
     EXPECT_EQ(status, 0);
     EXPECT_EQ(driver().event_query(event), kCapturedEvent);
@@ -2050,7 +2076,9 @@ void use_graphs(const char* file) {
         EXPECT_EQ(seen[15], 5);
         EXPECT_EQ(calls, round);
     }
+    EXPECT_EQ(gone, 1) << "what was instantiated keeps it";
     ASSERT_EQ(destroy_executable(executable), kSuccess);
+    EXPECT_EQ(gone, 2);
     EXPECT_EQ(destroy_executable(executable), kInvalidValue);
     EXPECT_EQ(instantiate(&executable, graph, 0), kInvalidValue);
 

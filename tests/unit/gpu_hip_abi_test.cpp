@@ -29,6 +29,8 @@ static_assert(kCaptureModeRelaxed == hipStreamCaptureModeRelaxed);
 static_assert(kNotCapturing == hipStreamCaptureStatusNone);
 
 #if HIP_VERSION_MAJOR >= 6
+static_assert(kNoDestructorSync == hipUserObjectNoDestructorSync);
+static_assert(kUserObjectMove == hipGraphUserObjectMove);
 static_assert(MemoryType6::kUnregistered == hipMemoryTypeUnregistered);
 static_assert(MemoryType6::kHost == hipMemoryTypeHost);
 static_assert(MemoryType6::kDevice == hipMemoryTypeDevice);

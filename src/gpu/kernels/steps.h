@@ -2,6 +2,8 @@
 //
 // A word counts messages. The words that a kernel waits for lie in memory of its own GPU, or of the host; the GPU of
 // another process writes them.
+//
+// A step in a graph counts its replays, and adds the count to all its numbers: so a replay needs no new arguments.
 #pragma once
 
 #include "copy_bytes.h"
@@ -20,7 +22,11 @@ struct Step {
     device_pointer<u64> told_host;  ///< in host memory; null: nobody
     u64 told_host_number;
     device_pointer<u32> counter;  ///< a word of this GPU's memory, zero before and after, of this step alone
-    u32 number;                   ///< wanted of `awaited` and `released`
+    device_pointer<u32> replays;  ///< a word of this GPU's memory, of this step alone; null: not in a graph
+    /// A word of this GPU's memory that counts entries. `told_host` is a ring then, which gets an entry: its number,
+    /// from 1, in the upper half, and `told_host_number`, which stays as it is, in the lower. Null: no ring.
+    device_pointer<u32> entries;
+    u32 number;  ///< wanted of `awaited` and `released`
     u32 told_number;
     u32 blocks;  ///< at least 1
     u32 delay;   ///< looks at `released` before the copy
@@ -33,23 +39,44 @@ struct ManySteps {
     Step list[32];
 };
 
+/// Entries of a ring; see stream/steps.h.
+constexpr u32 kRingEntries = 4096;
+
 /// True when the word is reached, false when the CPU gives the step up.
-AWAKEN_DEVICE bool wait_for_step(const Step& step) {
-    if (!wait_for_word(step.awaited, step.released, step.number)) {
+AWAKEN_DEVICE bool wait_for_step(const Step& step, u32 number) {
+    if (!wait_for_word(step.awaited, step.released, number)) {
         return false;
     }
     for (unsigned looks = 0; looks < step.delay; ++looks) {
-        if (is_reached(load_acquire(step.released), step.number)) {
+        if (is_reached(load_acquire(step.released), number)) {
             return false;
         }
     }
     return true;
 }
 
+/// What is told of a step when all its blocks are through.
+AWAKEN_DEVICE void tell(const Step& step, u32 replay) {
+    if (address(step.told) != 0) {
+        store_release(step.told, step.told_number + replay);
+    }
+    if (address(step.told_host) == 0) {
+        return;
+    }
+    if (address(step.entries) == 0) {
+        store_release(step.told_host, step.told_host_number + replay);
+    } else {
+        const u32 entry = atomic_add(step.entries, 1U);
+        store_release(step.told_host + entry % kRingEntries, ((u64)(entry + 1) << 32) + step.told_host_number);
+    }
+}
+
 /// What the threads of a block do for a step that has `blocks` blocks. `given_up` is a word of shared memory.
 AWAKEN_DEVICE void take_step(const Step& step, u32* given_up, u32 block, u32 blocks) {
+    u32 replay = 0;
     if (thread_index().x == 0) {
-        given_up[0] = address(step.awaited) != 0 && !wait_for_step(step) ? 1 : 0;
+        replay = address(step.replays) != 0 ? step.replays[0] + 1 : 0;
+        given_up[0] = address(step.awaited) != 0 && !wait_for_step(step, step.number + replay) ? 1 : 0;
     }
     block_barrier();
     if (given_up[0] == 0) {
@@ -67,12 +94,10 @@ AWAKEN_DEVICE void take_step(const Step& step, u32* given_up, u32 block, u32 blo
         }
         step.counter[0] = 0;
     }
-    if (address(step.told) != 0) {
-        store_release(step.told, step.told_number);
+    if (replay != 0) {
+        step.replays[0] = replay;
     }
-    if (address(step.told_host) != 0) {
-        store_release(step.told_host, step.told_host_number);
-    }
+    tell(step, replay);
 }
 
 /// Take several steps. Launch with as many blocks in x as all steps have together. Blocks start in their order, so
