@@ -52,8 +52,8 @@ def name(batch: Batch) -> str:
     return f"{mpi}-{emulate.replace(':', 'x')}-{ranks}-{first}..{first + count - 1}"
 
 
-def kept_seeds() -> list[int]:
-    lines = [line.split("#")[0].strip() for line in SEEDS_FILE.read_text().splitlines()]
+def kept_seeds(file: Path = SEEDS_FILE) -> list[int]:
+    lines = [line.split("#")[0].strip() for line in file.read_text().splitlines()]
     return [int(line) for line in lines if line]
 
 
