@@ -4,7 +4,7 @@ include_guard(GLOBAL)
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/awaken" DESTINATION "${AWAKEN_INSTALL_INCLUDEDIR}"
-        FILES_MATCHING PATTERN "*.h")
+        FILES_MATCHING PATTERN "*.h" PATTERN "mpix_stream_f08.*")
 
 if(TARGET awaken)
     set_target_properties(awaken PROPERTIES EXPORT_NAME awaken)
@@ -24,7 +24,8 @@ if(TARGET awaken)
 
     configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/awaken-config.cmake.in"
                                   "${PROJECT_BINARY_DIR}/awaken-config.cmake"
-                                  INSTALL_DESTINATION "${AWAKEN_INSTALL_CMAKEDIR}")
+                                  INSTALL_DESTINATION "${AWAKEN_INSTALL_CMAKEDIR}"
+                                  PATH_VARS AWAKEN_INSTALL_INCLUDEDIR)
     write_basic_package_version_file("${PROJECT_BINARY_DIR}/awaken-config-version.cmake"
                                      COMPATIBILITY SameMinorVersion)
     install(FILES "${PROJECT_BINARY_DIR}/awaken-config.cmake" "${PROJECT_BINARY_DIR}/awaken-config-version.cmake"

@@ -47,6 +47,51 @@ int main(int argc, char** argv) {
 }
 """
 
+# A sum that a stream orders. MPI_Init without a word of threads: the layer asks for them.
+STREAMS = r"""
+#include <awaken/mpix_stream.h>
+#include <stdio.h>
+
+int cuInit(unsigned);
+int cuDevicePrimaryCtxRetain(void**, int);
+int cuCtxSetCurrent(void*);
+int cuMemAlloc_v2(unsigned long long*, size_t);
+int cuMemcpyDtoH_v2(void*, unsigned long long, size_t);
+int cuMemcpyHtoD_v2(unsigned long long, const void*, size_t);
+int cuStreamCreate(void**, unsigned);
+int cuStreamSynchronize(void*);
+
+int main(int argc, char** argv) {
+    void *context = 0, *stream = 0;
+    unsigned long long device = 0;
+    int rank = 0, size = 0, value = 0;
+    MPI_Info info;
+    MPIX_Stream queue;
+    MPI_Comm comm;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 2;
+    if (cuMemAlloc_v2(&device, sizeof value) || cuStreamCreate(&stream, 0)) return 3;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "type", "cudaStream_t");
+    MPIX_Info_set_hex(info, "value", &stream, sizeof stream);
+    MPIX_Stream_create(info, &queue);
+    MPI_Info_free(&info);
+    MPIX_Stream_comm_create(MPI_COMM_WORLD, queue, &comm);
+    value = rank + 1;
+    cuMemcpyHtoD_v2(device, &value, sizeof value);
+    MPIX_Allreduce_enqueue(MPI_IN_PLACE, (void*)device, 1, MPI_INT, MPI_SUM, comm);
+    cuStreamSynchronize(stream);
+    cuMemcpyDtoH_v2(&value, device, sizeof value);
+    if (rank == 0) printf("sum %d version %s\n", value, "none");
+    MPI_Comm_free(&comm);
+    MPIX_Stream_free(&queue);
+    MPI_Finalize();
+    return value == size * (size + 1) / 2 ? 0 : 1;
+}
+"""
+
 #: The default of some compilers: libraries of which nothing is used are left out.
 AS_NEEDED = "-Wl,--as-needed"
 
@@ -99,6 +144,13 @@ def source(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture(params=["program", "streams"])
+def either_source(source: Path, request: pytest.FixtureRequest) -> Path:
+    if request.param == "streams":
+        source.write_text(STREAMS)
+    return source
+
+
 def check_run(mpi: harness.Mpi, program: Path, prefix: Path) -> None:
     emulator = prefix / "lib" / "awaken" / "emulator"
     output = command(
@@ -141,7 +193,7 @@ def test_osu_programs_lie_where_omb_has_them(prefix: Path, tmp_path: Path, place
 
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_pkg_config(
-    mpi: str, prefix: Path, source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]
+    mpi: str, prefix: Path, either_source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]
 ) -> None:
     used = mpi_named(mpi)
     moved = prefix.parent / "moved"  # pkg-config files know no quoting of blanks that every reader understands
@@ -151,7 +203,16 @@ def test_pkg_config(
     flags = command(tool("pkg-config"), "--cflags", "--libs", "awaken", environment=found_by).split()
     program = tmp_path / "program"
     emulator = prefix / "lib" / "awaken" / "emulator"
-    command(used.mpiexec.parent / "mpicc", AS_NEEDED, source, "-o", program, *flags, f"-L{emulator}", "-l:libcuda.so.1")
+    command(
+        used.mpiexec.parent / "mpicc",
+        AS_NEEDED,
+        either_source,
+        "-o",
+        program,
+        *flags,
+        f"-L{emulator}",
+        "-l:libcuda.so.1",
+    )
     assert re.match(r"libawaken\.so .*libmpi\.so\.", libraries_of(program))
     check_run(used, program, prefix)
 
@@ -170,9 +231,11 @@ def test_plain_link_option(prefix: Path, source: Path, tmp_path: Path, mpi_named
     check_run(used, program, prefix)
 
 
-def test_cmake_package(prefix: Path, source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+def test_cmake_package(
+    prefix: Path, either_source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
     used = mpi_named("mpich")
-    (source.parent / "CMakeLists.txt").write_text(
+    (either_source.parent / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(outside LANGUAGES C)\n"
         "find_package(awaken REQUIRED)\n"
         "find_package(MPI REQUIRED COMPONENTS C)\n"
@@ -182,13 +245,36 @@ def test_cmake_package(prefix: Path, source: Path, tmp_path: Path, mpi_named: Ca
     build = tmp_path / "build"
     driver = prefix / "lib" / "awaken" / "emulator" / "libcuda.so.1"
     command(
-        tool("cmake"), "-S", source.parent, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}",
+        tool("cmake"), "-S", either_source.parent, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}",
         f"-DMPI_C_COMPILER={used.mpiexec.parent / 'mpicc'}", f"-DDRIVER={driver}",
         f"-DCMAKE_EXE_LINKER_FLAGS={AS_NEEDED}",
     )  # fmt: skip
     command(tool("cmake"), "--build", build)
     assert re.match(r"libawaken\.so .*libmpi\.so\.", libraries_of(build / "program"))
     check_run(used, build / "program", prefix)
+
+
+def test_fortran_finds_the_streams(prefix: Path, tmp_path: Path) -> None:
+    """The module's sources, which CMake's package names, compile as docs/streams.md says."""
+    compilers = [tool("mpif90.mpich"), tool("mpicc.mpich")]
+    tool("gfortran")
+    (tmp_path / "program.f90").write_text(
+        "use mpi_f08\nuse awaken_mpix_stream\ncall MPI_Init()\n"
+        "if (MPIX_STREAM_NULL%MPI_VAL == 0) stop 1\ncall MPI_Finalize()\nend\n"
+    )
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(outside LANGUAGES C Fortran)\n"
+        "find_package(awaken REQUIRED)\n"
+        "add_executable(program program.f90 ${awaken_MPIX_STREAM_F08})\n"
+        "target_link_libraries(program PRIVATE awaken::awaken)\n"
+    )
+    build = tmp_path / "build"
+    command(
+        tool("cmake"), "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DCMAKE_Fortran_COMPILER={compilers[0]}", f"-DCMAKE_C_COMPILER={compilers[1]}",
+    )  # fmt: skip
+    command(tool("cmake"), "--build", build)
+    assert libraries_of(build / "program").startswith("libawaken.so ")
 
 
 def test_make_refuses_an_old_python(tmp_path: Path) -> None:

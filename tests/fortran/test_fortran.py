@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -44,6 +45,49 @@ def test_fortran(
     result = harness.run_ranks(chosen, 2, [program], emulate="cuda:2", timeout=harness.HANG_S)
     result.check()
     assert "ok fortran" in result.output, result.explain()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("mpi", ["debian-mpich", "debian-openmpi"])
+def test_streams(
+    mpi: str, ranks: int, tmp_path: Path, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """MPI's stream API from Fortran, with the module and the C file that programs compile."""
+    chosen = mpi_named(mpi)
+    compiler, flavour = compiler_of(mpi), mpi.removeprefix("debian-")
+    emulator = harness.build_dir() / "lib" / "awaken" / "emulator"
+    include = harness.ROOT / "include" / "awaken"
+    for source in ("mpix_stream_f08.f90", "mpix_stream_f08.c", "streams_f08.f90"):
+        folder = FOLDER if source.startswith("streams") else include
+        with_language = f"mpicc.{flavour}" if source.endswith(".c") else compiler
+        flags = ["-Wextra", "-std=c11"] if source.endswith(".c") else ["-std=f2018"]
+        compile_program(
+            with_language, "-O2", "-Wall", "-Werror", *flags, "-c", folder / source, "-o", f"{source}.o",
+            folder=tmp_path,
+        )  # fmt: skip
+    program = tmp_path / "streams"
+    library = harness.build_dir() / "lib" / "awaken"
+    compile_program(
+        compiler, *sorted(tmp_path.glob("*.o")), "-o", program, "-Wl,--no-as-needed", f"-L{library}", "-lawaken",
+        f"-Wl,-rpath,{library}", f"-L{emulator}", "-l:libcudart.so.12", f"-Wl,-rpath-link,{emulator}", folder=tmp_path,
+    )  # fmt: skip
+    result = harness.run_ranks(chosen, ranks, [program], emulate="cuda:2", timeout=harness.HANG_S)
+    result.check()
+    assert "ok fortran" in result.output, result.explain()
+
+
+def test_streams_have_all_functions() -> None:
+    """What the header declares, the module has, and its C file defines what the module binds."""
+    include = harness.ROOT / "include" / "awaken"
+    declared = set(re.findall(r"int (MPIX_\w+)\(", (include / "mpix_stream.h").read_text()))
+    module = (include / "mpix_stream_f08.f90").read_text()
+    public = " ".join(re.findall(r"^    public :: ((?:.*&\n)*.*)", module, re.MULTILINE))
+    assert {name.removesuffix("_c") for name in declared} == set(re.findall(r"MPIX_\w+", public))
+    bound = set(re.findall(r"(?:subroutine|function) (awaken_f08_\w+)\(", module))
+    file = (include / "mpix_stream_f08.c").read_text()
+    defined = set(re.findall(r"(?:void|int) (awaken_f08_\w+)\(", file))
+    forms = re.findall(r"void (awaken_f08_\w+)##FORM\(", file)
+    assert bound == defined | {name + form for name in forms for form in ("", "_c")}
 
 
 @pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
