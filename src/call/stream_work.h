@@ -1,6 +1,8 @@
 // What other calls ask of the communicators to which MPIX_Stream_comm_create has given a GPU's stream (src/enqueue).
 #pragma once
 
+#include <span>
+
 #include "mpi/native.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -16,6 +18,10 @@ class StreamWork {
     /// Waits until everything is over that the communicator's stream was given, so that the call's own operation comes
     /// after it. Throws the error of an operation that failed meanwhile. Does nothing for other communicators.
     virtual void settle(MPI_Comm communicator) = 0;
+    /// Whether settle() would wait.
+    [[nodiscard]] virtual bool is_busy(MPI_Comm communicator) = 0;
+    /// Waits until the operations are over that the program has requests of, but completes no request.
+    virtual void finish(std::span<const MPI_Request> requests) = 0;
     /// Messages of the communicator travel as host bytes, whoever sends and receives them: a thread that must not wait
     /// for the driver may be at the other end.
     [[nodiscard]] virtual bool covers(MPI_Comm communicator) = 0;

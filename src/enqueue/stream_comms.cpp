@@ -251,6 +251,7 @@ void StreamComm::queue_waits(const Operations operations, std::vector<stream::St
         }
         _passing.store(true, std::memory_order_release);
     }
+    StreamComms::instance().wake();
     for (const std::shared_ptr<Enqueued>& operation : stored) {
         operation->stage->queue_store(_stream->stream);
     }
@@ -380,6 +381,7 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         }
     }
     _open.fetch_add(operations.size(), std::memory_order_acq_rel);
+    StreamComms::instance().wake();  // what follows may fill the launch queue, and wait for the thread
     std::vector<stream::Step> steps{arrival(_last % kCaptured)};
     try {
         if (waits) {
@@ -395,7 +397,6 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         _open.fetch_sub(operations.size(), std::memory_order_acq_rel);
         throw;
     }
-    StreamComms::instance().wake();
 }
 
 void StreamComm::require_same_capture(const Operations operations) const {
@@ -415,7 +416,6 @@ void StreamComm::wait(const Operations operations) {
     const std::scoped_lock calls(_calls);
     std::vector<stream::Step> steps;
     queue_waits(operations, steps);
-    StreamComms::instance().wake();
 }
 
 /// The program's thread is in a call that completes the operation, so the order of the stream does not matter.
@@ -664,6 +664,7 @@ void StreamComm::end(Enqueued& operation) {
             layer().real.Request_free(&program);
         }
     }
+    operation.is_complete.store(true, std::memory_order_release);
     _open.fetch_sub(1, std::memory_order_acq_rel);
 }
 
@@ -703,19 +704,30 @@ void StreamComm::give_up() noexcept {
     StreamComms::instance().wake();
 }
 
+/// For loops that wait for the thread.
+void StreamComm::look_after_device(Clock::time_point& looked) noexcept {
+    if (const Clock::time_point now = Clock::now(); now - looked > kBetweenLooks) {
+        looked = now;
+        if (!device_works()) {
+            give_up();
+        }
+    }
+    sched_yield();
+}
+
+void StreamComm::finish(const Enqueued& operation) noexcept {
+    for (Clock::time_point looked = Clock::now(); !operation.is_complete.load(std::memory_order_acquire);) {
+        look_after_device(looked);
+    }
+}
+
 void StreamComm::finish() noexcept {
     std::uint64_t capture = 0;
     const bool asked = _runtime.capture_of(_stream->stream, capture).ok();
     Clock::time_point looked = Clock::now();
     do {
         while (!is_idle()) {
-            if (const Clock::time_point now = Clock::now(); now - looked > kBetweenLooks) {
-                looked = now;
-                if (!device_works()) {
-                    give_up();
-                }
-            }
-            sched_yield();
+            look_after_device(looked);
         }
         clean_up();
         // What was queued behind the last operation's wait reads the words, and graphs begin operations.
@@ -848,6 +860,26 @@ void StreamComms::settle(const MPI_Comm communicator) {
     if (const std::shared_ptr<StreamComm> found = find(communicator)) {
         found->finish();
         found->throw_failure();
+    }
+}
+
+bool StreamComms::is_busy(const MPI_Comm communicator) {
+    const std::shared_ptr<StreamComm> found = find(communicator);
+    return found != nullptr && !found->is_idle();
+}
+
+void StreamComms::finish(const std::span<const MPI_Request> requests) {
+    for (const MPI_Request request : requests) {
+        Known known;
+        {
+            const std::scoped_lock lock(_mutex);
+            if (const auto found = _requests.find(request); found != _requests.end()) {
+                known = found->second;
+            }
+        }
+        if (known.operation != nullptr && !known.operation->persistent && known.operation->capture == 0) {
+            known.of->finish(*known.operation);
+        }
     }
 }
 

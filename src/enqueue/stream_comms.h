@@ -64,8 +64,9 @@ struct Enqueued {
     MPI_Status* told = MPI_STATUS_IGNORE;    ///< where the program wants the status
     bool released = false;                   ///< the program's request goes when the operation is over
     bool over = false;
-    bool stored = false;     ///< the copies back are queued, or done
-    bool forgotten = false;  ///< the program's request is gone
+    std::atomic<bool> is_complete{false};  ///< the program's request
+    bool stored = false;                   ///< the copies back are queued, or done
+    bool forgotten = false;                ///< the program's request is gone
     MPI_Status status{};
     int error = MPI_SUCCESS;
 
@@ -118,6 +119,8 @@ class StreamComm {
     /// The program has given the operation's request to the stream: the status goes to `status`, and the request goes
     /// when the operation is over.
     void take_back(Enqueued& operation, MPI_Status* status);
+    /// Waits until the program's request is complete.
+    void finish(const Enqueued& operation) noexcept;
     /// The operation is over, and the program completes it by itself: its data have to be there.
     void store_now(Enqueued& operation);
     /// A stage of pinned memory that `make` makes. Where the pool is full, waits for earlier operations, and takes more
@@ -197,6 +200,7 @@ class StreamComm {
     void report_if_late(Enqueued& operation) const;
     void forget_graphs(const std::vector<std::shared_ptr<Captured>>& gone);
     void let_pass();
+    void look_after_device(std::chrono::steady_clock::time_point& looked) noexcept;
     [[nodiscard]] bool device_works() noexcept;
     void give_up() noexcept;
     void clean_up() noexcept;
@@ -253,6 +257,8 @@ class StreamComms final : public StreamWork {
     /// Waits until all is over, and forgets the communicator.
     void remove(MPI_Comm communicator);
     void settle(MPI_Comm communicator) override;
+    [[nodiscard]] bool is_busy(MPI_Comm communicator) override;
+    void finish(std::span<const MPI_Request> requests) override;
     void stop() noexcept override;
 
     // ---- requests

@@ -386,6 +386,11 @@ struct WaitAll {
     static int run(Call&, int count, MPI_Request requests[], MPI_Status* statuses) {
         AWAKEN_STEP("Waitall");
         const UnpreparedWatch watch(count, requests);
+        // MPICH's ends the program when it meets a generalized request that is not complete, beside one that is null.
+        if (StreamWork* const work = layer().stream_work.load(std::memory_order_acquire);
+            work != nullptr && count > 0) {
+            work->finish({requests, static_cast<std::size_t>(count)});
+        }
         if (layer().requests.any() && count > 0) {
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
@@ -726,7 +731,8 @@ struct Free {
 /// MPI_Probe and its relatives: an RTS gets the size of the message that it announces.
 struct Probe {
     template <Function function>
-    static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Status* status) {
+    static int run(Call& call, int source, int tag, MPI_Comm comm, MPI_Status* status) {
+        call.on(comm);
         return corrected(comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, own); });
     }
 
@@ -748,9 +754,22 @@ struct Probe {
     }
 };
 
+/// A message may be for a receive that the communicator's stream has: none is found before that is over.
+bool stream_comes_first(const MPI_Comm comm, int* const flag) {
+    StreamWork* const work = layer().stream_work.load(std::memory_order_acquire);
+    if (work == nullptr || flag == nullptr || !work->is_busy(comm)) {
+        return false;
+    }
+    *flag = 0;
+    return true;
+}
+
 struct NonblockingProbe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, int* flag, MPI_Status* status) {
+        if (stream_comes_first(comm, flag)) {
+            return MPI_SUCCESS;
+        }
         return Probe::corrected(
             comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, flag, own); }, flag);
     }
@@ -765,7 +784,8 @@ void note_matched(const int error, const MPI_Message* const message, const MPI_C
 
 struct MatchedProbe {
     template <Function function>
-    static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
+    static int run(Call& call, int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
+        call.on(comm);
         const auto find = [&](MPI_Status* own) { return below<function>()(source, tag, comm, message, own); };
         const int outcome = Probe::corrected(comm, status, find, nullptr, true);
         note_matched(outcome, message, comm);
@@ -776,6 +796,9 @@ struct MatchedProbe {
 struct NonblockingMatchedProbe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status) {
+        if (stream_comes_first(comm, flag)) {
+            return MPI_SUCCESS;
+        }
         const int error = Probe::corrected(
             comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, flag, message, own); },
             flag, true);
