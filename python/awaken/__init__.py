@@ -1,7 +1,8 @@
 """Awaken makes any MPI GPU-aware.
 
 MPI programs need nothing of this package: they are run by the native command `awaken exec`. The package holds the
-commands that are written in Python (`awaken COMMAND`, or `python -m awaken COMMAND`).
+commands that are written in Python (`awaken COMMAND`, or `python -m awaken COMMAND`). Programs that use mpi4py may
+import `awaken.stream`, which queues MPI operations in a GPU's stream.
 """
 
 # This file comes before all others of the package, and must be understood by each Python 3 that a cluster's `python3`
