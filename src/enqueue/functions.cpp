@@ -298,7 +298,7 @@ void check_type(const Call& call, const Count count, const MPI_Datatype type, co
 template <class Count>
 void check_message(const Call& call, const Count count, const MPI_Datatype type, const int peer, const int tag,
                    const MPI_Comm comm, const bool receives) {
-    check_type(call, count, type);
+    check_type(call, count, type, receives ? has_large<Function::Irecv_c>() : has_large<Function::Isend_c>());
     const bool is_wild = receives && peer == MPI_ANY_SOURCE;
     if (peer != MPI_PROC_NULL && !is_wild && !layer().node_peers.has_rank(comm, peer)) {
         refuse(call, MPI_ERR_RANK, "rank " + std::to_string(peer) + " is not in the communicator", "pass a rank of it");

@@ -552,7 +552,13 @@ class Hip final : public VendorRuntime {
         }
         Scope scope(*this);
         int state = hip_abi::kNotCapturing;
-        const Status status = scope.end(_hip.stream_is_capturing(stream.value, &state), "hipStreamIsCapturing");
+        const Result code = _hip.stream_is_capturing(stream.value, &state);
+        if (code == hip_abi::kErrorInvalidHandle) {
+            // The handle is the program's: it says nothing about the layer's own.
+            scope.note_failure();
+            return {code, "hipStreamIsCapturing", "no such stream"};
+        }
+        const Status status = scope.end(code, "hipStreamIsCapturing");
         unsigned long long identity = 1;
         if (status.ok() && state != hip_abi::kNotCapturing && _hip.capture_info != nullptr) {
             static_cast<void>(_hip.capture_info(stream.value, &state, &identity, nullptr, nullptr, nullptr));

@@ -583,9 +583,8 @@ def wrong_arguments(gpu: Gpu, is_hip: bool) -> None:
         On(WORLD, "stream")
     with raises(TypeError, "a float is no communicator"):
         On(1.0, stream)  # type: ignore[arg-type]
-    if not is_hip:  # the layer takes HIP's error for a reset of the device
-        with raises(MPI.Exception, "the GPU runtime does not know the stream"):
-            On(WORLD, 0x1230)
+    with raises(MPI.Exception, "the GPU runtime does not know the stream"):
+        On(WORLD, 0x1230)
     with torch(not is_hip), raises(MPI.Exception, "and this process uses"):
         On(WORLD, stream)
 
