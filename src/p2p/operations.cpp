@@ -824,7 +824,7 @@ bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool 
             // take the message and free its memory. That memory may hold another message by then, even one of this
             // process.
             int still_there = 0;
-            MPI_Status now;
+            MPI_Status now{};  // MPICH leaves the bit for a cancelled message as it was
             const int error = owner.below.Iprobe(status.MPI_SOURCE, status.MPI_TAG, communicator, &still_there, &now);
             if (error == MPI_SUCCESS &&
                 (still_there == 0 || received_bytes(now) != found || look().version != size.version)) {
