@@ -213,14 +213,18 @@ constexpr Choices<WindowForm, 3> kWindowForms{{{"create", WindowForm::create, "M
                                                {"dynamic", WindowForm::dynamic, "MPI_Win_create_dynamic"}},
                                               "is not understood",
                                               "use one of create, allocate, dynamic"};
-constexpr Choices<ContenderChoice::Kind, 5> kContenders{{{"native", ContenderChoice::Kind::native},
-                                                         {"awaken", ContenderChoice::Kind::awaken},
-                                                         {"staged", ContenderChoice::Kind::staged},
-                                                         {"xccl", ContenderChoice::Kind::xccl},
-                                                         {"raw", ContenderChoice::Kind::raw}},
-                                                        "is not a contender",
-                                                        "use native, awaken, staged, xccl or raw",
-                                                        std::strcmp};
+constexpr Choices<ContenderChoice::Kind, 8> kContenders{
+    {{"native", ContenderChoice::Kind::native},
+     {"awaken", ContenderChoice::Kind::awaken},
+     {"staged", ContenderChoice::Kind::staged},
+     {"enqueue", ContenderChoice::Kind::enqueue},
+     {"graph", ContenderChoice::Kind::graph},
+     {"xccl", ContenderChoice::Kind::xccl},
+     {"xccl_graph", ContenderChoice::Kind::xccl_graph},
+     {"raw", ContenderChoice::Kind::raw}},
+    "is not a contender",
+    "use native, awaken, staged, enqueue, graph, xccl, xccl_graph or raw",
+    std::strcmp};
 constexpr Choices<Mode, 2> kModes{{{"waited", Mode::waited}, {"queued", Mode::queued}},
                                   "is not a timing mode",
                                   "use waited, queued or waited,queued",
@@ -660,7 +664,8 @@ const std::vector<Row>& rows() {
          set_choice<&Options::window_form, kWindowForms>},
 
         {kOurs, "compare", "LIST",
-         "runs contenders in turns and compares them: native, awaken, staged, xccl, raw; each "
+         "runs contenders in turns and compares them: native, awaken, staged, enqueue, graph, xccl, xccl_graph, raw; "
+         "each "
          "[LABEL=]KIND[+NAME=VALUE..], where NAME=VALUE is set in the environment of a launch of its own (commas and "
          "plus signs in it after \\)",
          set_contenders},
@@ -895,11 +900,10 @@ void check_combinations(Parser& parser) {
     }
     const bool compares = !options.contenders.empty();
     const bool limits = parser.has("--precision") || parser.has("--max-time");
-    const auto layered =
-        std::find_if(options.contenders.begin(), options.contenders.end(), [](const ContenderChoice& contender) {
-            return contender.kind == ContenderChoice::Kind::awaken && contender.environment.empty();
-        });
-    const bool needs_layer = layered != options.contenders.end() && options.launchers.empty();
+    const auto layered = std::find_if(
+        options.contenders.begin(), options.contenders.end(),
+        [](const ContenderChoice& contender) { return needs_layer(contender.kind) && contender.environment.empty(); });
+    const bool takes_layer = layered != options.contenders.end() && options.launchers.empty();
     const char* const compare = "add --compare, such as --compare native,awaken";
     const struct {
         bool wrong;
@@ -923,8 +927,8 @@ void check_combinations(Parser& parser) {
         {!compares && parser.has("--mode"), "--mode is for comparisons", compare},
         {parser.has("--adaptive") && parser.has("-i"), "-i fixes the iterations that --adaptive is to choose",
          "leave out one"},
-        {options.native && needs_layer,
-         "--native leaves out the layer that '" + (needs_layer ? layered->name : "") + "' is to run through",
+        {options.native && takes_layer,
+         "--native leaves out the layer that '" + (takes_layer ? layered->name : "") + "' is to run through",
          "leave out --native: comparisons run `native` without the layer all the same"},
         {limits && parser.has("-i"), "-i fixes the iterations that --precision and --max-time are to choose",
          "leave out one"},
@@ -1197,6 +1201,11 @@ const char* to_string(Mode mode) noexcept {
 
 const char* to_string(FirstOperation operation) noexcept {
     return kFirstOperations.named(operation).word;
+}
+
+bool needs_layer(const ContenderChoice::Kind kind) noexcept {
+    using Kind = ContenderChoice::Kind;
+    return kind == Kind::awaken || kind == Kind::enqueue || kind == Kind::graph;
 }
 
 const char* to_string(ContenderChoice::Kind kind) noexcept {

@@ -101,11 +101,14 @@ enum class FirstOperation : std::uint8_t {
 /// Which contenders run, and how they differ. See docs/benchmarks.md.
 struct ContenderChoice {
     enum class Kind : std::uint8_t {
-        native,  ///< the MPI itself
-        awaken,  ///< the MPI through the layer
-        staged,  ///< copies by hand around the MPI's calls on pinned host memory
-        xccl,    ///< NCCL or RCCL
-        raw      ///< the hardware: a copy between the buffers, no messages
+        native,      ///< the MPI itself
+        awaken,      ///< the MPI through the layer
+        staged,      ///< copies by hand around the MPI's calls on pinned host memory
+        enqueue,     ///< the MPI through the layer, queued in a stream
+        graph,       ///< the same in a graph that is launched again and again
+        xccl,        ///< NCCL or RCCL
+        xccl_graph,  ///< the same in a graph
+        raw          ///< the hardware: a copy between the buffers, no messages
     };
     Kind kind = Kind::native;
     std::string name;                      ///< what tables print
@@ -113,6 +116,8 @@ struct ContenderChoice {
     std::vector<std::string> launcher;     ///< the words before `awaken bench`; empty: this run's own
 };
 
+/// Whether it takes Awaken's library in the process.
+[[nodiscard]] bool needs_layer(ContenderChoice::Kind kind) noexcept;
 /// "native", "awaken", ...
 [[nodiscard]] const char* to_string(ContenderChoice::Kind kind) noexcept;
 

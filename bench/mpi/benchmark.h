@@ -108,7 +108,9 @@ class Benchmark {
 [[nodiscard]] std::unique_ptr<Communication> make_native(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Communication> make_awaken(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Communication> make_staged(const Environment& environment);
-[[nodiscard]] std::unique_ptr<Communication> make_xccl(const Environment& environment);
+/// `is_replayed`: in a graph, which halo launches.
+[[nodiscard]] std::unique_ptr<Communication> make_enqueue(const Environment& environment, bool is_replayed);
+[[nodiscard]] std::unique_ptr<Communication> make_xccl(const Environment& environment, bool is_replayed);
 
 /// The hardware's own limit for a message: a copy between a buffer of this rank and one of another, with no protocol.
 class RawCopy {

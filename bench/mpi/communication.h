@@ -119,6 +119,13 @@ class Unavailable : public Error {
     using Error::Error;
 };
 
+/// Only halo makes kernels and messages that go round.
+inline void refuse_graph(const TestInfo& test, const bool is_replayed) {
+    if (is_replayed && test.family != Family::halo) {
+        throw Unavailable("only halo launches graphs", "compare enqueue or xccl instead");
+    }
+}
+
 /// What a contender other than the MPI itself keeps for an operation under way.
 class OperationState {
   public:
@@ -181,14 +188,18 @@ class Communication {
         wait(operations, first, count);
     }
 
-    // ---- beside kernels of the default stream -----------------------------------------------------------------------
-    /// Whether a message that is started waits by itself for what the default stream was given before. Where it does
-    /// not, a program synchronises first.
-    [[nodiscard]] virtual bool follows_default_stream() const { return false; }
-    /// As wait(), for a program that looks at the data by way of the default stream alone.
-    virtual void wait_in_default_stream(Operations& operations, std::size_t first, std::size_t count) {
+    // ---- beside kernels ---------------------------------------------------------------------------------------------
+    /// Where a program's kernels go: a stream; null is the default stream.
+    [[nodiscard]] virtual void* stream() const { return nullptr; }
+    /// Whether a message that is started waits by itself for what that stream was given before. Where it does not, a
+    /// program synchronises first.
+    [[nodiscard]] virtual bool follows_stream() const { return false; }
+    /// As wait(), for a program that looks at the data by way of that stream alone.
+    virtual void wait_in_stream(Operations& operations, std::size_t first, std::size_t count) {
         wait(operations, first, count);
     }
+    /// Whether kernels and messages are captured into a graph, which is launched for each iteration.
+    [[nodiscard]] virtual bool is_replayed() const { return false; }
 
     /// Makes progress; true when the operation is complete (wait may be called all the same).
     virtual bool test(Operations& operations, std::size_t index) = 0;

@@ -295,8 +295,14 @@ class Measurements {
                 return make_awaken(_environment);
             case ContenderChoice::Kind::staged:
                 return make_staged(_environment);
+            case ContenderChoice::Kind::enqueue:
+                return make_enqueue(_environment, false);
+            case ContenderChoice::Kind::graph:
+                return make_enqueue(_environment, true);
             case ContenderChoice::Kind::xccl:
-                return make_xccl(_environment);
+                return make_xccl(_environment, false);
+            case ContenderChoice::Kind::xccl_graph:
+                return make_xccl(_environment, true);
             case ContenderChoice::Kind::raw:
                 break;
         }

@@ -1,12 +1,14 @@
-// The exchange of a halo as programs write it: kernels in the default stream make what is sent, messages go both ways
-// around a ring of ranks, and the kernels of the next step follow. It measures who waits between them: a CPU for its
-// kernels, or a stream for the messages.
+// The exchange of a halo as programs write it: kernels in a stream, mostly the default one, make what is sent, messages
+// go both ways around a ring of ranks, and the kernels of the next step follow. It measures who waits between them: a
+// CPU for its kernels, or a stream for the messages.
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -36,8 +38,7 @@ void require(const gpu::Status& status) {
 
 class Halo final : public Benchmark {
   public:
-    explicit Halo(const Environment& environment)
-        : _environment(environment), _default_stream{nullptr, environment.device} {
+    explicit Halo(const Environment& environment) : _environment(environment), _stream{nullptr, environment.device} {
         std::string log;
         const gpu::Status loaded =
             gpu().load_kernels(environment.device, "fill.h", gpu::kernels::fill_source, _module, log);
@@ -77,10 +78,12 @@ class Halo final : public Benchmark {
 
     void run(Communication& with, const Mode /* mode */, const std::size_t iterations, Samples& samples) override {
         Operations operations(2 * kSides);
+        _stream.value = with.stream();
+        const Graph graph(*this, with, [&] { iterate(with, operations); });
         barrier(_environment.communicator);
         const double seconds = seconds_of([&] {
             for (std::size_t i = 0; i < iterations; ++i) {
-                iterate(with, operations);
+                graph.launch();
             }
             synchronize();
         });
@@ -93,12 +96,17 @@ class Halo final : public Benchmark {
     [[nodiscard]] Mismatch check(Communication& with, const Mode /* mode */, const std::uint64_t /* iteration */,
                                  const bool corrupt) override {
         Operations operations(2 * kSides);
+        _stream.value = with.stream();
         std::array<std::uint64_t, kChecked> launched{};
-        for (std::size_t i = 0; i < kChecked; ++i) {
-            iterate(with, operations);
-            launched[i] = _launched;
-            require(gpu().copy(at(*_received, i * span()), _receive->data(), span(), _default_stream));
-        }
+        const Graph graph(*this, with, [&] {
+            for (std::size_t i = 0; i < kChecked; ++i) {
+                iterate(with, operations);
+                launched[i] = _launched;
+                require(gpu().copy(at(*_received, i * span()), _receive->data(), span(), _stream));
+            }
+        });
+        graph.launch();
+        graph.launch();
         synchronize();
         if (corrupt && _environment.rank == 1) {
             _received->damage_data();
@@ -130,11 +138,42 @@ class Halo final : public Benchmark {
     }
 
   private:
+    /// Work that is done again and again: in a graph, where the contender is replayed.
+    class Graph {
+      public:
+        Graph(Halo& halo, const Communication& with, std::function<void()> work) : _halo(halo), _work(std::move(work)) {
+            if (with.is_replayed()) {
+                require(_halo.gpu().begin_capture(_halo._stream));
+                _work();
+                require(_halo.gpu().end_capture(_halo._stream, _graph));
+            }
+        }
+        ~Graph() {
+            if (_graph.value != nullptr) {
+                static_cast<void>(_halo.gpu().destroy_graph(_graph));
+            }
+        }
+        Graph(const Graph&) = delete;
+        Graph& operator=(const Graph&) = delete;
+        void launch() const {
+            if (_graph.value != nullptr) {
+                require(_halo.gpu().launch_graph(_graph, _halo._stream));
+            } else {
+                _work();
+            }
+        }
+
+      private:
+        Halo& _halo;
+        const std::function<void()> _work;
+        gpu::GraphHandle _graph;
+    };
+
     void iterate(Communication& with, Operations& operations) {
         for (int i = 0; i < _environment.options.kernels; ++i) {
             write_halo();
         }
-        if (!with.follows_default_stream()) {
+        if (!with.follows_stream()) {
             synchronize();
         }
         // Of two ranks each is the other's neighbour on both sides, and NCCL matches their messages by order: both
@@ -145,7 +184,7 @@ class Halo final : public Benchmark {
         for (std::size_t side = 0; side < kSides; ++side) {
             with.start(operations, kSides + side, message(Direction::send, side));
         }
-        with.wait_in_default_stream(operations, 0, 2 * kSides);
+        with.wait_in_stream(operations, 0, 2 * kSides);
     }
 
     /// A kernel, each of which writes other data.
@@ -159,10 +198,10 @@ class Halo final : public Benchmark {
         void* arguments[] = {static_cast<void*>(&target), &bytes, &seed, &first};
         const std::size_t blocks = round_up(span() / sizeof(std::uint64_t), kThreads) / kThreads;
         require(gpu().launch(_kernel, {static_cast<unsigned>(std::min(blocks, kMostBlocks)), 1, 1}, {kThreads, 1, 1}, 0,
-                             _default_stream, arguments));
+                             _stream, arguments));
     }
 
-    void synchronize() { require(gpu().synchronize_stream(_default_stream)); }
+    void synchronize() { require(gpu().synchronize_stream(_stream)); }
 
     [[nodiscard]] gpu::Runtime& gpu() const noexcept { return _environment.gpu; }
     [[nodiscard]] std::size_t span() const noexcept { return kSides * round_up(_size, kAlignment); }
@@ -209,7 +248,7 @@ class Halo final : public Benchmark {
     }
 
     const Environment& _environment;
-    const gpu::StreamHandle _default_stream;
+    gpu::StreamHandle _stream;  ///< of the contender
     gpu::ModuleHandle _module;
     gpu::KernelHandle _kernel;
     std::size_t _size = 0;  ///< of a message

@@ -236,7 +236,13 @@ int run(const int count, char** const words) {
     if (!problem) {
         no_gpu = attempt_all([&] { placement = place_before_init(command_line.options); });
     }
-    const bool threads = command_line.test != nullptr && command_line.test->family == Family::threaded_latency;
+    // Who queues operations in streams leaves the MPI's calls to a thread of the layer.
+    const auto queues = [](const ContenderChoice& choice) {
+        return choice.kind == ContenderChoice::Kind::enqueue || choice.kind == ContenderChoice::Kind::graph;
+    };
+    const std::vector<ContenderChoice>& contenders = command_line.options.contenders;
+    const bool threads = (command_line.test != nullptr && command_line.test->family == Family::threaded_latency) ||
+                         std::any_of(contenders.begin(), contenders.end(), queues);
     MpiRuntime mpi(session, threads);
     int rank = 0;
     int ranks = 0;

@@ -533,7 +533,7 @@ class ThroughAwaken final : public MpiCommunication {
     ThroughAwaken() : MpiCommunication(reached_functions()) {}
 
     [[nodiscard]] std::string description() const override { return short_version() + " through Awaken"; }
-    [[nodiscard]] bool follows_default_stream() const override { return _follows_default_stream; }
+    [[nodiscard]] bool follows_stream() const override { return _follows_default_stream; }
 
     void prepare(MPI_Comm communicator, const std::span<const Buffer* const> buffers) override {
         require_layer(communicator, any_device_memory(communicator, buffers));

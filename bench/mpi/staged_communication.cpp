@@ -53,7 +53,7 @@ class Staged final : public Communication {
     }
 
     /// Its stream is one that waits for the default stream.
-    [[nodiscard]] bool follows_default_stream() const override { return true; }
+    [[nodiscard]] bool follows_stream() const override { return true; }
 
     // ---- messages --------------------------------------------------------------------------------------------------
 

@@ -75,15 +75,17 @@ struct Recipe final : OperationState {
 
 class Xccl final : public Communication {
   public:
-    explicit Xccl(const Environment& environment)
+    Xccl(const Environment& environment, const bool is_replayed)
         : _gpu(environment.gpu),
           _device(environment.device),
           _mpi_communicator(environment.communicator),
           _rank(environment.rank),
           _ranks(environment.ranks),
-          _own_stream(environment.test.family != Family::halo),
+          _is_beside_kernels(environment.test.family == Family::halo),
+          _is_replayed(is_replayed),
           _stream{nullptr, environment.device} {
         refuse_threads(environment.test);
+        refuse_graph(environment.test, is_replayed);
         const std::optional<Error> problem = find_library();
         agree_to_run(_mpi_communicator, problem);
     }
@@ -184,12 +186,14 @@ class Xccl final : public Communication {
         static_cast<void>(flush());
         wait_for(last);
     }
-    [[nodiscard]] bool follows_default_stream() const override { return !_own_stream; }
-    void wait_in_default_stream(Operations& operations, const std::size_t first, const std::size_t count) override {
-        if (_own_stream) {
-            wait(operations, first, count);
-        } else {
+    [[nodiscard]] void* stream() const override { return _stream.value; }
+    [[nodiscard]] bool follows_stream() const override { return _is_beside_kernels; }
+    [[nodiscard]] bool is_replayed() const override { return _is_replayed; }
+    void wait_in_stream(Operations& operations, const std::size_t first, const std::size_t count) override {
+        if (_is_beside_kernels) {
             queue_transfers();
+        } else {
+            wait(operations, first, count);
         }
     }
     bool test(Operations& operations, const std::size_t index) override {
@@ -255,7 +259,7 @@ class Xccl final : public Communication {
         if (const gpu::Status made = _gpu.make_current(_device); !made.ok()) {
             problem = failure(made);
         }
-        if (_own_stream) {
+        if (!_is_beside_kernels || _is_replayed) {
             if (const gpu::Status made = _gpu.create_stream(_device, false, _stream); !problem && !made.ok()) {
                 problem = failure(made);
             }
@@ -648,8 +652,9 @@ class Xccl final : public Communication {
     const int _ranks;
     const ccl::Library* _library = nullptr;
     ccl::Communicator _communicator;
-    const bool _own_stream;     ///< else the default stream, with the program's kernels
-    gpu::StreamHandle _stream;  ///< null is the default stream
+    const bool _is_beside_kernels;  ///< in their stream
+    const bool _is_replayed;
+    gpu::StreamHandle _stream;  ///< null is the default stream, which no graph can have
 
     std::vector<Transfer> _transfers;  ///< started, but not yet handed to the library
     std::uint64_t _issued = 0;         ///< number of the last work queued
@@ -660,8 +665,8 @@ class Xccl final : public Communication {
 
 }  // namespace
 
-std::unique_ptr<Communication> make_xccl(const Environment& environment) {
-    return std::make_unique<Xccl>(environment);
+std::unique_ptr<Communication> make_xccl(const Environment& environment, const bool is_replayed) {
+    return std::make_unique<Xccl>(environment, is_replayed);
 }
 
 }  // namespace awaken::bench

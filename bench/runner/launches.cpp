@@ -274,7 +274,7 @@ void complete(Launch& launch, const std::span<char* const> words, const fs::path
     for (const ContenderChoice* const contender : launch.contenders) {
         // Without its environment: the launched group runs it in its own processes.
         contenders += (contenders.empty() ? "" : ",") + contender->name + "=" + to_string(contender->kind);
-        layer = layer || contender->kind == ContenderChoice::Kind::awaken;
+        layer = layer || needs_layer(contender->kind);
     }
     std::vector<std::string>& command = launch.command;
     command.push_back(awaken.native());

@@ -217,6 +217,12 @@ constexpr int kOldestDriver = 11000;
       const void***, std::size_t*)                                                                                   \
     X(user_object_create, "cuUserObjectCreate", false, CuResult, void**, void*, void (*)(void*), unsigned, unsigned) \
     X(user_object_release, "cuUserObjectRelease", false, CuResult, void*, unsigned)                                  \
+    X(begin_capture, "cuStreamBeginCapture_v2", false, CuResult, CuStream, int)                                      \
+    X(end_capture, "cuStreamEndCapture", false, CuResult, CuStream, void**)                                          \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags", false, CuResult, void**, void*, unsigned long long)          \
+    X(graph_launch, "cuGraphLaunch", false, CuResult, void*, CuStream)                                               \
+    X(graph_destroy, "cuGraphDestroy", false, CuResult, void*)                                                       \
+    X(graph_exec_destroy, "cuGraphExecDestroy", false, CuResult, void*)                                              \
     X(graph_retain, "cuGraphRetainUserObject", false, CuResult, void*, void*, unsigned, unsigned)                    \
     X(stream_synchronize, "cuStreamSynchronize", true, CuResult, CuStream)                                           \
     X(stream_wait_event, "cuStreamWaitEvent", true, CuResult, CuStream, CuEvent, unsigned)                           \
@@ -817,6 +823,43 @@ class Cuda final : public VendorRuntime {
                 static_cast<void>(_driver.user_object_release(object, 1));  // which calls `gone`
             }
             return {};
+        });
+    }
+
+    Status begin_capture(StreamHandle stream) noexcept override {
+        if (_driver.begin_capture == nullptr || _driver.end_capture == nullptr ||
+            _driver.graph_instantiate == nullptr || _driver.graph_launch == nullptr ||
+            _driver.graph_destroy == nullptr || _driver.graph_exec_destroy == nullptr) {
+            return lacking("cuGraphInstantiateWithFlags");
+        }
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            constexpr int kGlobal = 0;
+            return outcome(_driver.begin_capture(stream.value, kGlobal), "cuStreamBeginCapture");
+        });
+    }
+
+    Status end_capture(StreamHandle stream, GraphHandle& graph) noexcept override {
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            void* made = nullptr;
+            if (const CuResult code = _driver.end_capture(stream.value, &made)) {
+                return outcome(code, "cuStreamEndCapture");
+            }
+            graph = {nullptr, stream.device};
+            const CuResult code = _driver.graph_instantiate(&graph.value, made, 0);
+            static_cast<void>(_driver.graph_destroy(made));
+            return outcome(code, "cuGraphInstantiate");
+        });
+    }
+
+    Status launch_graph(GraphHandle graph, StreamHandle stream) noexcept override {
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            return outcome(_driver.graph_launch(graph.value, stream.value), "cuGraphLaunch");
+        });
+    }
+
+    Status destroy_graph(GraphHandle graph) noexcept override {
+        return in_context(Current(*this, graph.device), [&]() -> Status {
+            return outcome(_driver.graph_exec_destroy(graph.value), "cuGraphExecDestroy");
         });
     }
 

@@ -123,6 +123,10 @@ struct EventHandle {
     void* value = nullptr;
     int device = -1;
 };
+struct GraphHandle {
+    void* value = nullptr;  ///< can be launched
+    int device = -1;
+};
 /// 64 bytes for both vendors; send it to another process as plain bytes.
 struct IpcMemoryHandle {
     unsigned char bytes[64] = {};
@@ -336,8 +340,13 @@ class Runtime {
     /// Calls `gone(argument)` when the graph that is captured has gone, and all that was instantiated from it. That
     /// call comes at any time in any thread, and must not call the runtime.
     virtual Status when_graph_is_gone(StreamHandle /*stream*/, void (* /*gone*/)(void*), void* /*argument*/) noexcept {
-        return {kUnsupported, "graphs", "this runtime has none"};
+        return no_graphs();
     }
+    /// Collects what the stream is given into a graph, from one call to the other, by whichever thread.
+    virtual Status begin_capture(StreamHandle /*stream*/) noexcept { return no_graphs(); }
+    virtual Status end_capture(StreamHandle /*stream*/, GraphHandle& /*graph*/) noexcept { return no_graphs(); }
+    virtual Status launch_graph(GraphHandle /*graph*/, StreamHandle /*stream*/) noexcept { return no_graphs(); }
+    virtual Status destroy_graph(GraphHandle /*graph*/) noexcept { return no_graphs(); }
     /// Timing is off, which makes the cheapest kind of event.
     virtual Status create_event(int device, EventHandle& event) noexcept = 0;
     virtual Status destroy_event(EventHandle event) noexcept = 0;
@@ -406,6 +415,7 @@ class Runtime {
                           void** arguments) noexcept = 0;
 
   protected:
+    [[nodiscard]] static Status no_graphs() noexcept { return {kUnsupported, "graphs", "this runtime has none"}; }
     /// Whether a stream is captured that note_captured() was told of.
     [[nodiscard]] bool is_captured() noexcept;
     [[nodiscard]] bool trusts_default_stream() const noexcept {

@@ -52,6 +52,12 @@ static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
       const void***, std::size_t*)                                                                                     \
     X(user_object_create, "hipUserObjectCreate", false, Result, void**, void*, void (*)(void*), unsigned, unsigned)    \
     X(user_object_release, "hipUserObjectRelease", false, Result, void*, unsigned)                                     \
+    X(begin_capture, "hipStreamBeginCapture", false, Result, hip_abi::Stream, int)                                     \
+    X(end_capture, "hipStreamEndCapture", false, Result, hip_abi::Stream, void**)                                      \
+    X(graph_instantiate, "hipGraphInstantiateWithFlags", false, Result, void**, void*, unsigned long long)             \
+    X(graph_launch, "hipGraphLaunch", false, Result, void*, hip_abi::Stream)                                           \
+    X(graph_destroy, "hipGraphDestroy", false, Result, void*)                                                          \
+    X(graph_exec_destroy, "hipGraphExecDestroy", false, Result, void*)                                                 \
     X(graph_retain, "hipGraphRetainUserObject", false, Result, void*, void*, unsigned, unsigned)                       \
     X(device_name, "hipDeviceGetName", true, Result, char*, int, int)                                                  \
     X(device_uuid, "hipDeviceGetUuid", false, Result, hip_abi::Uuid*, int)                                             \
@@ -591,6 +597,41 @@ class Hip final : public VendorRuntime {
             static_cast<void>(_hip.user_object_release(object, 1));  // which calls `gone`
         }
         return {};
+    }
+
+    Status begin_capture(StreamHandle stream) noexcept override {
+        if (_hip.begin_capture == nullptr || _hip.end_capture == nullptr || _hip.graph_instantiate == nullptr ||
+            _hip.graph_launch == nullptr || _hip.graph_destroy == nullptr || _hip.graph_exec_destroy == nullptr) {
+            return lacking("hipGraphInstantiateWithFlags");
+        }
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.begin_capture(stream.value, hip_abi::kCaptureModeGlobal), "hipStreamBeginCapture");
+        });
+    }
+
+    Status end_capture(StreamHandle stream, GraphHandle& graph) noexcept override {
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            void* made = nullptr;
+            if (const Result code = _hip.end_capture(stream.value, &made)) {
+                return scope.end(code, "hipStreamEndCapture");
+            }
+            graph = {nullptr, stream.device};
+            const Result code = _hip.graph_instantiate(&graph.value, made, 0);
+            static_cast<void>(_hip.graph_destroy(made));
+            return scope.end(code, "hipGraphInstantiate");
+        });
+    }
+
+    Status launch_graph(GraphHandle graph, StreamHandle stream) noexcept override {
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.graph_launch(graph.value, stream.value), "hipGraphLaunch");
+        });
+    }
+
+    Status destroy_graph(GraphHandle graph) noexcept override {
+        return on_device(graph.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.graph_exec_destroy(graph.value), "hipGraphExecDestroy");
+        });
     }
 
     Status create_event(int device, EventHandle& event) noexcept override {

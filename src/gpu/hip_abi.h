@@ -62,6 +62,7 @@ inline constexpr int kCopyDefault = 4;  ///< hipMemcpyDefault: the runtime looks
 inline constexpr unsigned kStreamDefault = 0;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr int kCaptureModeGlobal = 0;      ///< hipStreamCaptureModeGlobal
 inline constexpr int kCaptureModeRelaxed = 2;     ///< hipStreamCaptureModeRelaxed
 inline constexpr int kNotCapturing = 0;           ///< hipStreamCaptureStatusNone
 inline constexpr unsigned kNoDestructorSync = 1;  ///< hipUserObjectNoDestructorSync

@@ -25,6 +25,7 @@ static_assert(kErrorPeerAccessAlreadyEnabled == hipErrorPeerAccessAlreadyEnabled
 static_assert(kErrorContextIsDestroyed == hipErrorContextIsDestroyed);
 static_assert(kErrorCaptureUnsupported == hipErrorStreamCaptureUnsupported);
 static_assert(kErrorCaptureImplicit == hipErrorStreamCaptureImplicit);
+static_assert(kCaptureModeGlobal == hipStreamCaptureModeGlobal);
 static_assert(kCaptureModeRelaxed == hipStreamCaptureModeRelaxed);
 static_assert(kNotCapturing == hipStreamCaptureStatusNone);
 
