@@ -452,7 +452,8 @@ TEST(Options, Comparisons) {
     EXPECT_TRUE(contains(refusal({"latency", "--compare", "native,native"}), "two contenders"));
     EXPECT_TRUE(contains(refusal({"latency", "--compare", "awaken+X=1"}), "LABEL=awaken+X=1"));
     EXPECT_TRUE(contains(refusal({"latency", "--compare", "a=awaken+X"}), "environment variable"));
-    EXPECT_TRUE(contains(refusal({"latency", "--compare", "nccl"}), "native, awaken, staged, enqueue, graph, xccl, xccl_graph or raw"));
+    EXPECT_TRUE(contains(refusal({"latency", "--compare", "nccl"}),
+                         "native, awaken, staged, enqueue, graph, xccl, xccl_graph or raw"));
     EXPECT_TRUE(contains(refusal({"latency", "--mode", "queued"}), "--compare"));
     EXPECT_TRUE(contains(refusal({"latency", "--launcher", "mpiexec"}), "--compare"));
     EXPECT_TRUE(contains(refusal({"mbw_mr", "-V", "--compare", "native"}), "-V"));
