@@ -22,6 +22,7 @@ struct IdleProbe::Question {
     std::mutex mutex;
     std::condition_variable changed;
     bool over = false;
+    bool given_up = false;  ///< nobody waits for the answer
 };
 
 bool IdleProbe::ask(const int device, const std::function<void()>& wait,
@@ -38,7 +39,15 @@ bool IdleProbe::ask(const int device, const std::function<void()>& wait,
         // The answer to an earlier question is useless: the device may have got work since.
         known = std::make_shared<Question>();
         std::thread thread = start_own_thread([question = known, wait] {
-            wait();
+            bool given_up = false;
+            {
+                const std::scoped_lock look(question->mutex);
+                given_up = question->given_up;
+            }
+            // The program may have begun to capture a stream meanwhile, which the question would spoil.
+            if (!given_up) {
+                wait();
+            }
             const std::scoped_lock tell(question->mutex);
             question->over = true;
             question->changed.notify_all();
@@ -51,6 +60,7 @@ bool IdleProbe::ask(const int device, const std::function<void()>& wait,
         {
             std::unique_lock look(known->mutex);
             over = known->changed.wait_for(look, std::max(kLeast, patience), [&] { return known->over; });
+            known->given_up = !over;
         }
         if (over) {
             thread.join();
