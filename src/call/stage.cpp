@@ -234,7 +234,10 @@ void Stage::check_range(const void* const address, const std::int64_t offset, co
 }
 
 Stage::StagingBuffer& Stage::add_staging_buffer(const Access access, const Packing packing, const std::size_t bytes) {
-    StagingBuffer staged{_layer->pool.acquire(_layer->gpu(), bytes, _pins == Pins::beyond_limit), {}, access, packing};
+    StagingBuffer staged{_layer->pool.acquire(_layer->gpu(), std::max(bytes, _least_room), _pins == Pins::beyond_limit),
+                         {},
+                         access,
+                         packing};
     const bool pinned = staged.block.pinned();
     if (!pinned && _pins != Pins::no) {
         _staging_buffers.push_back(std::move(staged));
@@ -500,21 +503,6 @@ void Stage::queue_store(const gpu::StreamHandle stream) {
                 queue(staged, segment, false, stream);
             }
         }
-    }
-}
-
-/// What lies in the buffer before is in its order again afterwards, as far as nothing was received there.
-void Stage::before_receive() {
-    if (_received != nullptr) {
-        const StagingBuffer& staged = _staging_buffers.front();
-        _received->put_right(staged.block.data(), bytes_of(staged, staged.segments.front()));
-    }
-}
-
-void Stage::after_receive(const bool again) {
-    before_receive();
-    if (!again) {
-        _received.reset();
     }
 }
 

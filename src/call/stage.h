@@ -105,7 +105,7 @@ class Stage {
     /// Counts the bytes of a host buffer; only the report uses them.
     void account_native(std::int64_t count, MPI_Datatype type) const;
     /// The packed bytes of the only staging buffer.
-    [[nodiscard]] const std::byte* packed() const noexcept { return _staging_buffers.front().block.data(); }
+    [[nodiscard]] std::byte* packed() const noexcept { return _staging_buffers.front().block.data(); }
 
     /// Called first for a persistent operation: restart() looks at its buffers again.
     void watch() noexcept { _watching = true; }
@@ -155,6 +155,8 @@ class Stage {
     /// Call first: staging buffers of ordinary memory are of no use, and a pool that is full is no event.
     /// @param beyond_limit pins more than the pool's limit
     void pin(const bool beyond_limit) noexcept { _pins = beyond_limit ? Pins::beyond_limit : Pins::within_limit; }
+    /// Call first: each staging buffer has so many bytes at least.
+    void make_room(const std::size_t bytes) noexcept { _least_room = bytes; }
     /// False when a staging buffer is ordinary memory, which copies in a stream do not serve.
     [[nodiscard]] bool is_pinned() const noexcept;
     /// Gives the stream the copies into all staging buffers: a message may be shorter than its buffer, whose rest
@@ -162,10 +164,6 @@ class Stage {
     void queue_load(gpu::StreamHandle stream);
     /// Gives the stream the copies out of them. The object has to live until the stream is through.
     void queue_store(gpu::StreamHandle stream);
-    /// Call in the host before and after the MPI receives into a buffer of for_message().
-    /// @param again  it will do so again
-    void before_receive();
-    void after_receive(bool again);
 
     /// Gives the staging buffers back.
     void release() noexcept { _staging_buffers.clear(); }
@@ -249,6 +247,7 @@ class Stage {
     std::optional<Error> _failure;
     enum class Pins : std::uint8_t { no, within_limit, beyond_limit };
     Pins _pins = Pins::no;
+    std::size_t _least_room = 0;
     enum class Asserted : std::uint8_t { not_asked, nothing, host };
     mutable Asserted _asserted = Asserted::not_asked;
     /// Displacement and type arrays that the MPI got. Nonblocking operations need them until they complete.

@@ -22,6 +22,8 @@ class StreamWork {
     [[nodiscard]] virtual bool is_busy(MPI_Comm communicator) = 0;
     /// Waits until the operations are over that the program has requests of, but completes no request.
     virtual void finish(std::span<const MPI_Request> requests) = 0;
+    /// The program asks for operations: lets the streams say how far they have come. Cheap when they have said so.
+    virtual void announce() = 0;
     /// Messages of the communicator travel as host bytes, whoever sends and receives them: a thread that must not wait
     /// for the driver may be at the other end.
     [[nodiscard]] virtual bool covers(MPI_Comm communicator) = 0;

@@ -191,6 +191,9 @@ struct CopyStreamComm {
             if (all.covers(comm)) {
                 const std::shared_ptr<StreamComm> found = all.find(comm);
                 all.add(*made, found != nullptr ? found->stream() : nullptr);
+                if (found != nullptr) {
+                    all.find(*made)->meet_as(*found);
+                }
             }
         }
         return error;
@@ -242,6 +245,7 @@ int stream_comm_create(MPI_Comm comm, StreamNumber stream, MPI_Comm* newcomm) {
         const int error = real.Comm_dup(comm, newcomm);
         if (error == MPI_SUCCESS && any_stream != 0) {
             StreamComms::instance().add(*newcomm, own);
+            StreamComms::instance().meet(*newcomm);
             serve_objects();
         }
         return error;
@@ -351,10 +355,68 @@ int queue(const std::shared_ptr<StreamComm>& of, const std::shared_ptr<Enqueued>
     return MPI_SUCCESS;
 }
 
+/// Up to so many bytes a message travels as bytes of the host: a step copies it to pinned memory.
+constexpr std::int64_t kByHost = 8 << 10;
+/// Where places have no room, steps still copy up to so much; copy engines are faster for more.
+constexpr std::int64_t kByStep = 64 << 10;
+
+/// A message that lies in one run of bytes of the stream's device, which a step copies. Null for others.
+std::shared_ptr<Enqueued> send_by_step(Call& call, const std::shared_ptr<StreamComm>& of, const void* const buffer,
+                                       const std::int64_t count, const MPI_Datatype type, const int destination,
+                                       const int tag, const MPI_Comm comm) {
+    const Stage::Located located = Stage(call).locate(buffer, count, type);
+    if (located.type == nullptr || located.mixed || located.info.kind != gpu::MemoryKind::device ||
+        located.info.device != of->stream()->stream.device || !located.type->layout.is_contiguous(count)) {
+        return nullptr;
+    }
+    const std::int64_t bytes = count * located.type->layout.size();
+    auto made = std::make_shared<Enqueued>();
+    made->waits = false;
+    made->copy.source = static_cast<const std::byte*>(buffer) + located.type->layout.true_begin();
+    made->copy.bytes = static_cast<std::size_t>(bytes);
+    if (bytes > kByHost) {
+        const NodePeers::Peer peer = of->placed_peer(destination);
+        const auto placed =
+            peer.transport != nullptr ? peer.transport->start_placed(peer.number, made->copy.bytes) : std::nullopt;
+        if (placed) {
+            made->copy.target = placed->place;
+            made->message = placed->message;
+            made->start = [message = made->message.get(), destination, tag, comm](MPI_Request* const begun) {
+                message->offer_place();
+                return layer().real.Isend(message->rts(), static_cast<int>(message->rts_length()), MPI_BYTE,
+                                          destination, tag, comm, begun);
+            };
+            call.account(report::Path::copied, bytes);
+            return made;
+        }
+    }
+    if (bytes > kByStep) {
+        return nullptr;
+    }
+    made->block = of->make_block(bytes);
+    made->copy.target = made->block.data();
+    made->start = [data = made->block.data(), bytes, destination, tag, comm](MPI_Request* const begun) {
+        return layer().real.Isend(data, static_cast<int>(bytes), MPI_BYTE, destination, tag, comm, begun);
+    };
+    call.account(report::Path::staged, bytes);
+    return made;
+}
+
 template <class Count>
 std::shared_ptr<Enqueued> send(Call& call, const std::shared_ptr<StreamComm>& of, const void* const buffer,
                                const Count count, const std::shared_ptr<const HeldType>& type, const int destination,
                                const int tag, const MPI_Comm comm) {
+    if (destination != MPI_PROC_NULL) {
+        MPI_Count size = 0;
+        layer().real.Type_size_x(type->get(), &size);
+        if (const auto bytes = static_cast<std::size_t>(count * size); transport::is_rts_length(bytes)) {
+            layer().node_peers.sent_plain(comm, destination, bytes);
+        }
+        if (auto made =
+                send_by_step(call, of, buffer, static_cast<std::int64_t>(count), type->get(), destination, tag, comm)) {
+            return made;
+        }
+    }
     Argument<Count> sent{const_cast<void*>(buffer), count, type->get()};
     const auto what = operation(call, of, false, [&](Stage& stage) {
         if (destination != MPI_PROC_NULL) {
@@ -373,19 +435,52 @@ template <class Count>
 std::shared_ptr<Enqueued> receive(Call& call, const std::shared_ptr<StreamComm>& of, void* const buffer,
                                   const Count count, const std::shared_ptr<const HeldType>& type, const int source,
                                   const int tag, const MPI_Comm comm) {
-    Argument<Count> received{buffer, count, type->get()};
-    const bool is_wild = source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG;
-    const auto what = operation(call, of, true, [&](Stage& stage) {
-        if (source != MPI_PROC_NULL) {
-            received = stage.for_message(stage.buffer(Access::out, buffer, count, type->get()));
+    const auto elements = static_cast<std::int64_t>(count);
+    const Stage::Located located =
+        source == MPI_PROC_NULL ? Stage::Located{} : Stage(call).locate(buffer, elements, type->get());
+    std::shared_ptr<Enqueued> what;
+    if (source == MPI_PROC_NULL || (!located.served && !of->any_places())) {
+        // The MPI gets the program's memory: no message from a place comes for it.
+        what = std::make_shared<Enqueued>();
+        what->start = [=](MPI_Request* const begun) {
+            return call_native<Count, Function::Irecv, Function::Irecv_c>(buffer, count, type->get(), source, tag, comm,
+                                                                          begun);
+        };
+    } else {
+        Landing landing;
+        landing.user = static_cast<std::byte*>(buffer);
+        landing.count = elements;
+        landing.type = located.type;
+        landing.capacity = located.type != nullptr ? elements * located.type->layout.size() : 0;
+        landing.room = Landing::room_for(landing.capacity);
+        if (located.served) {
+            const bool is_near = located.info.kind == gpu::MemoryKind::device &&
+                                 located.info.device == of->stream()->stream.device && !located.mixed;
+            landing.to =
+                is_near && located.type->layout.is_contiguous(elements) ? Landing::To::device : Landing::To::stage;
         }
-    });
-    what->start = [=](MPI_Request* const begun) {
-        static_cast<void>(type);
-        return call_native<Count, Function::Irecv, Function::Irecv_c>(received.address, received.count, received.type,
-                                                                      source, tag, comm, begun);
-    };
-    what->wild = is_wild;
+        if (landing.to == Landing::To::stage) {
+            what = operation(call, of, true, [&](Stage& stage) {
+                stage.make_room(static_cast<std::size_t>(landing.room));
+                static_cast<void>(stage.buffer(Access::out, buffer, count, type->get(), located));
+            });
+            landing.landed = what->stage->packed();
+        } else {
+            what = std::make_shared<Enqueued>();
+            what->stores = what->at_once = true;
+            landing.block = of->make_block(landing.room);
+            landing.landed = landing.block.data();
+            if (landing.to == Landing::To::device) {
+                landing.user += located.type->layout.true_begin();
+                call.account(report::Path::staged, landing.capacity);
+            }
+        }
+        what->landing = std::move(landing);
+        what->start = [into = &*what->landing, source, tag, comm](MPI_Request* const begun) {
+            return into->post(source, tag, comm, begun);
+        };
+    }
+    what->wild = source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG;
     return what;
 }
 

@@ -29,13 +29,15 @@ constexpr std::chrono::microseconds kEager{1000}, kPause{20};
 
 /// Marks an entry of the ring as the number of a Captured.
 constexpr std::uint32_t kCaptured = 0x80000000;
-/// A captured operation has so many counters of replays: for the wait before it and for the wait for it.
-constexpr std::size_t kCountersPerSlot = 2;
+/// A captured operation has so many counters: of replays, for the waits before it, for it, and for its delivery; and of
+/// blocks.
+constexpr std::size_t kCountersPerSlot = 4;
 /// After so long the other side has probably replayed its graph less often.
 constexpr std::chrono::seconds kLateReplay{10};
 
+constexpr std::size_t kCounters = 1 + kCountersPerSlot * StreamComm::kMostCaptured;
 constexpr std::size_t bytes_of_counters() noexcept {
-    return (1 + kCountersPerSlot * StreamComm::kMostCaptured) * sizeof(std::uint32_t);
+    return (kCounters + 2 * stream::StepKernel::kMostSteps) * sizeof(std::uint32_t);
 }
 
 /// The wanted number of an operation in its word, which counts the operations that have had it.
@@ -130,6 +132,8 @@ StreamComm::StreamComm(const MPI_Comm communicator, std::shared_ptr<ProgramStrea
         throw Error("a communicator with a stream cannot be made (" + status.message() + ")", "free GPU resources");
     }
     _counters = static_cast<std::uint32_t*>(counters);
+    _of_steps = _counters + kCounters;
+    _of_own_steps = _of_steps + stream::StepKernel::kMostSteps;
     for (std::size_t slot = kMostCaptured; slot > 0; --slot) {
         _free_slots.push_back(slot - 1);
     }
@@ -149,17 +153,58 @@ StreamComm::~StreamComm() {
     });
 }
 
-stream::Step StreamComm::wait_for(const std::uint64_t number) const noexcept {
+StreamComm::Words::Operation& StreamComm::words_of(const Enqueued& operation) const noexcept {
+    return operation.capture != 0 ? _words->captured[operation.slot]
+                                  : _words->operations[operation.number % _words->operations.size()];
+}
+
+std::uint32_t StreamComm::wanted(const Enqueued& operation) noexcept {
+    return operation.capture != 0 ? operation.replay : turn_of(operation.number);
+}
+
+/// Waits until the operation is over.
+stream::Step StreamComm::wait_step(const Enqueued& operation) const noexcept {
     stream::Step step;
-    step.awaited = step.released = &_words->done[number % _words->done.size()];
-    step.number = turn_of(number);
+    step.awaited = step.released = &words_of(operation).done;
+    if (operation.capture != 0) {
+        step.replays = _counters + 1 + kCountersPerSlot * operation.slot;
+    } else {
+        step.number = turn_of(operation.number);
+    }
+    return step;
+}
+
+/// The same, and copies what was received.
+stream::Step StreamComm::fetch_step(const Enqueued& operation) const noexcept {
+    Words::Operation& words = words_of(operation);
+    stream::Step step = wait_step(operation);
+    step.found = &words.found;
+    step.target = operation.landing->target();
+    step.bytes = operation.landing->most();
+    step.told_host = &words.fetched;
+    if (operation.capture != 0) {
+        step.counter = step.replays + 3;
+    } else {
+        step.told_host_number = operation.number;
+    }
+    return step;
+}
+
+/// Waits until the data are in memory of the host.
+stream::Step StreamComm::delivery_step(const Enqueued& operation) const noexcept {
+    stream::Step step = wait_step(operation);
+    step.awaited = step.released = &words_of(operation).delivered;
+    if (step.replays != nullptr) {
+        step.replays += 2;
+    }
     return step;
 }
 
 void StreamComm::launch(const std::span<const stream::Step> steps) {
     for (std::size_t first = 0; first < steps.size(); first += stream::StepKernel::kMostSteps) {
         const std::size_t count = std::min(stream::StepKernel::kMostSteps, steps.size() - first);
-        if (const gpu::Status status = _kernel.launch(_stream->stream, steps.subspan(first, count)); !status.ok()) {
+        if (const gpu::Status status = _kernel.launch(_stream->stream, steps.subspan(first, count), _of_steps);
+            !status.ok()) {
             throw Error("the stream takes no more work (" + status.message() + ")",
                         "an error of an earlier kernel of the program also comes out here; the stream must live as "
                         "long as its communicator");
@@ -167,22 +212,45 @@ void StreamComm::launch(const std::span<const stream::Step> steps) {
     }
 }
 
-/// A step that tells the thread how far the stream has come.
-stream::Step StreamComm::arrival(const std::uint64_t number) const noexcept {
-    stream::Step step;
+/// The step tells the thread how far the stream has come.
+void StreamComm::arrive(stream::Step& step, const std::uint64_t number) const noexcept {
     step.told_host = _words->arrived.data();
     step.told_host_number = number;
     step.entries = _counters;
-    return step;
 }
 
-/// @param before  replays of the operation that come after the wanted one: 0 or 1
-stream::Step StreamComm::wait_for_replay(const Enqueued& operation, const std::uint32_t before) const noexcept {
-    stream::Step step;
-    step.awaited = step.released = &_words->replayed[operation.slot];
-    step.number = 0 - before;
-    step.replays = _counters + 1 + kCountersPerSlot * operation.slot + before;
-    return step;
+/// The step waits first until the replay before is over, whose memory it uses.
+void StreamComm::add_wait_for_replay_before(const Enqueued& operation, stream::Step& step) const noexcept {
+    step.awaited = step.released = &words_of(operation).done;
+    step.number = ~std::uint32_t{0};
+    step.replays = _counters + 1 + kCountersPerSlot * operation.slot + 1;
+    step.counter = step.replays + 2;
+}
+
+/// Queues all that comes before operations in the stream, and returns the step that tells the thread of them.
+stream::Step StreamComm::arrive_with(const Operations operations, const bool is_captured, const std::uint64_t number) {
+    std::vector<stream::Step> steps;
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        stream::Step& step = steps.emplace_back();
+        if (is_captured) {
+            add_wait_for_replay_before(*operation, step);
+        }
+        step.target = operation->copy.target;
+        step.source = operation->copy.source;
+        step.bytes = operation->copy.bytes;
+        if (!is_captured && operation->copy.target == nullptr) {
+            steps.pop_back();
+        }
+    }
+    stream::Step last;
+    if (operations.size() == 1 && steps.size() == 1 && !operations.front()->stage) {
+        last = steps.front();
+    } else {
+        launch(steps);
+        queue_loads(operations);
+    }
+    arrive(last, number);
+    return last;
 }
 
 std::uint64_t StreamComm::capture() const {
@@ -205,6 +273,7 @@ void StreamComm::refuse_memory() {
 /// Waits until an operation is over. False when that may take long: what holds the stream up may come later in the
 /// program.
 bool StreamComm::wait_for_memory() {
+    announce();
     const std::uint64_t before = _over_to.load(std::memory_order_acquire);
     const bool was_passing = _passing.load(std::memory_order_acquire);
     for (const Clock::time_point until = Clock::now() + kPatienceForMemory; Clock::now() < until;) {
@@ -223,35 +292,59 @@ bool StreamComm::wait_for_memory() {
 /// Adds waits for operations, and queues their copies back behind them. Needs _calls.
 void StreamComm::queue_waits(const Operations operations, std::vector<stream::Step>& steps) {
     std::vector<std::shared_ptr<Enqueued>> stored;
+    std::vector<stream::Step> deliveries;
+    std::vector<Passing> passing;
     for (const std::shared_ptr<Enqueued>& operation : operations) {
-        if (operation->waits) {
-            steps.push_back(operation->capture != 0 ? wait_for_replay(*operation, 0) : wait_for(operation->number));
+        const bool is_first = !std::exchange(operation->stored, true);
+        if (operation->landing && is_first) {
+            steps.push_back(fetch_step(*operation));
+            if (operation->at_once && operation->number > _announced_to) {
+                _unannounced.fetch_sub(1, std::memory_order_relaxed);
+            }
+        } else if (operation->waits) {
+            steps.push_back(wait_step(*operation));
         }
-        if (operation->stores && !std::exchange(operation->stored, true)) {
+        if (!operation->stores || !is_first) {
+            continue;
+        }
+        if (operation->stage) {
             stored.push_back(operation);
+        } else {
+            passing.push_back({&words_of(*operation).fetched, operation->number, operation});
+            if (operation->landing->to == Landing::To::host) {
+                deliveries.push_back(delivery_step(*operation));
+            }
         }
     }
-    launch(steps);
-    steps.clear();
-    if (!stored.empty() && stored.front()->capture != 0) {
+    const bool is_captured = !operations.empty() && operations.front()->capture != 0;
+    if (is_captured) {
+        launch(steps);
+        launch(deliveries);
         // The next replay reads into the same memory behind these copies.
         for (const std::shared_ptr<Enqueued>& operation : stored) {
             operation->stage->queue_store(_stream->stream);
         }
+        steps.clear();
         return;
     }
+    const std::uint64_t pass = stored.empty() ? _pass : ++_pass;
+    for (const std::shared_ptr<Enqueued>& operation : stored) {
+        passing.push_back({&_words->passed, pass, operation});
+    }
+    if (!passing.empty()) {
+        const std::scoped_lock lock(_mutex);
+        _to_pass.insert(_to_pass.end(), passing.begin(), passing.end());
+        _passing.store(true, std::memory_order_release);
+    }
+    if (!passing.empty()) {
+        StreamComms::instance().wake();
+    }
+    launch(steps);
+    launch(deliveries);
+    steps.clear();
     if (stored.empty()) {
         return;
     }
-    const std::uint64_t pass = ++_pass;
-    {
-        const std::scoped_lock lock(_mutex);
-        for (const std::shared_ptr<Enqueued>& operation : stored) {
-            _to_pass.emplace_back(pass, operation);
-        }
-        _passing.store(true, std::memory_order_release);
-    }
-    StreamComms::instance().wake();
     for (const std::shared_ptr<Enqueued>& operation : stored) {
         operation->stage->queue_store(_stream->stream);
     }
@@ -278,10 +371,10 @@ void StreamComm::take_slots(const Operations operations, const std::uint64_t cap
     }
     for (const std::shared_ptr<Enqueued>& operation : operations) {
         operation->capture = capture;
-        operation->over = true;
+        operation->over = operation->is_known = true;
         operation->slot = _free_slots.back();
         _free_slots.pop_back();
-        __atomic_store_n(&_words->replayed[operation->slot], 0, __ATOMIC_RELEASE);
+        _words->captured[operation->slot] = {};
     }
 }
 
@@ -317,12 +410,6 @@ void StreamComm::enqueue_captured(const Operations operations, const bool waits,
             throw Error("a counter of replays cannot be set (" + status.message() + ")",
                         "an error of an earlier kernel of the program also comes out here");
         }
-        std::vector<stream::Step> steps;
-        for (const std::shared_ptr<Enqueued>& operation : operations) {
-            steps.push_back(wait_for_replay(*operation, 1));
-        }
-        launch(steps);
-        queue_loads(operations);
         {
             const std::scoped_lock lock(_mutex);
             do {
@@ -331,7 +418,7 @@ void StreamComm::enqueue_captured(const Operations operations, const bool waits,
             _captured.emplace(_last_captured, captured);
             _has_graphs.store(true, std::memory_order_release);
         }
-        steps.assign(1, arrival(kCaptured | _last_captured));
+        std::vector<stream::Step> steps{arrive_with(operations, true, kCaptured | _last_captured)};
         if (waits) {
             queue_waits(operations, steps);
         } else {
@@ -366,23 +453,34 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         return;
     }
     while (_last + operations.size() - _over_to.load(std::memory_order_acquire) > kMost) {
+        announce_now();
         if (!device_works()) {
             give_up();
         }
         sched_yield();
     }
-    queue_loads(operations);
+    // Nobody says when a graph is launched. So what may come behind one waits for the stream.
+    const bool at_once = operations.size() == 1 && operations.front()->at_once && !has_graphs();
+    std::vector<stream::Step> steps;
+    if (!at_once) {
+        steps.push_back(arrive_with(operations, false, (_last + operations.size()) % kCaptured));
+        _announced_to = _last + operations.size();
+        _unannounced.store(0, std::memory_order_release);
+    }
     const std::uint64_t before = _last;
+    _open.fetch_add(operations.size(), std::memory_order_acq_rel);
     {
         const std::scoped_lock lock(_mutex);
         for (const std::shared_ptr<Enqueued>& operation : operations) {
             operation->number = ++_last;
+            operation->at_once = at_once;
             _queued.push_back(operation);
         }
     }
-    _open.fetch_add(operations.size(), std::memory_order_acq_rel);
+    if (at_once) {
+        _unannounced.fetch_add(1, std::memory_order_release);
+    }
     StreamComms::instance().wake();  // what follows may fill the launch queue, and wait for the thread
-    std::vector<stream::Step> steps{arrival(_last % kCaptured)};
     try {
         if (waits) {
             queue_waits(operations, steps);
@@ -390,12 +488,40 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
             launch(steps);
         }
     } catch (const Error&) {
+        if (at_once) {
+            throw;  // it has begun
+        }
         // The thread begins nothing before the first step has run, and that one was refused.
         const std::scoped_lock lock(_mutex);
         _queued.resize(_queued.size() - operations.size());
+        std::erase_if(_to_pass, [&](const Passing& each) { return each.operation->number > before; });
         _last = before;
         _open.fetch_sub(operations.size(), std::memory_order_acq_rel);
         throw;
+    }
+}
+
+void StreamComm::announce() noexcept {
+    if (_unannounced.load(std::memory_order_acquire) != 0) {
+        const std::scoped_lock calls(_calls);
+        announce_now();
+    }
+}
+
+/// Needs _calls.
+void StreamComm::announce_now() noexcept {
+    if (_unannounced.exchange(0, std::memory_order_acq_rel) == 0) {
+        return;
+    }
+    stream::Step step;
+    arrive(step, _last % kCaptured);
+    std::uint64_t capture = 0;
+    // A captured stream says nothing now. What was queued before the capture has come then.
+    if (_runtime.capture_of(_stream->stream, capture).ok() && capture == 0 &&
+        _kernel.launch(_stream->stream, {&step, 1}, _of_steps).ok()) {
+        _announced_to = _last;
+    } else {
+        _arrived_to.store(_last, std::memory_order_release);
     }
 }
 
@@ -420,14 +546,30 @@ void StreamComm::wait(const Operations operations) {
 
 /// The program's thread is in a call that completes the operation, so the order of the stream does not matter.
 void StreamComm::store_now(Enqueued& operation) {
-    if (!operation.stores || operation.capture != 0 || std::exchange(operation.stored, true) ||
-        operation.error != MPI_SUCCESS) {
+    if (!operation.stores || operation.capture != 0 || std::exchange(operation.stored, true)) {
         return;
     }
-    operation.stage->queue_store(_own);
-    if (const gpu::Status status = _runtime.synchronize_stream(_own); !status.ok()) {
+    if (operation.error != MPI_SUCCESS) {
+        give_back_place(operation);
+        return;
+    }
+    gpu::Status status;
+    if (operation.landing) {
+        const stream::Step step = fetch_step(operation);
+        status = _kernel.launch(_own, {&step, 1}, _of_own_steps);
+    }
+    if (status.ok() && operation.stage) {
+        operation.stage->queue_store(_own);
+    }
+    if (status.ok()) {
+        status = _runtime.synchronize_stream(_own);
+    }
+    if (!status.ok()) {
         throw Error("a copy of received data failed (" + status.message() + ")",
                     "an error of an earlier kernel of the program also comes out here");
+    }
+    if (operation.landing && operation.landing->to == Landing::To::host) {
+        operation.landing->deliver();
     }
 }
 
@@ -435,12 +577,13 @@ void StreamComm::take_back(Enqueued& operation, MPI_Status* const status) {
     MPI_Request program = MPI_REQUEST_NULL;
     {
         const std::scoped_lock lock(_mutex);
-        if (operation.over && status != MPI_STATUS_IGNORE) {
+        if (operation.is_known && status != MPI_STATUS_IGNORE) {
             *status = operation.status;
         }
         // Where the stream does not wait for the operation, the program's status may be gone before it is over.
-        operation.told = (operation.over && operation.capture == 0) || !operation.waits ? MPI_STATUS_IGNORE : status;
-        if (!operation.over && !operation.waits && status != MPI_STATUS_IGNORE) {
+        operation.told =
+            (operation.is_known && operation.capture == 0) || !operation.waits ? MPI_STATUS_IGNORE : status;
+        if (!operation.is_known && !operation.waits && status != MPI_STATUS_IGNORE) {
             set_empty(*status);
         }
         operation.released = true;
@@ -455,9 +598,7 @@ void StreamComm::begin(const std::shared_ptr<Enqueued>& operation) {
     if (_given_up.load(std::memory_order_acquire)) {
         operation->error = MPI_ERR_OTHER;
     } else {
-        if (operation->stage) {
-            operation->stage->before_receive();
-        }
+        operation->is_through = false;
         operation->error = operation->start(&operation->request);
     }
     if (operation->error == MPI_SUCCESS) {
@@ -485,6 +626,8 @@ void StreamComm::begin_next() {
 /// Begins what an entry of the ring says.
 void StreamComm::begin_arrived(const std::uint32_t entry) {
     if ((entry & kCaptured) == 0) {
+        const std::uint64_t before = _arrived_to.load(std::memory_order_relaxed);
+        _arrived_to.store(before + (entry - before) % kCaptured, std::memory_order_release);
         const auto has_come = [&] {
             const std::scoped_lock lock(_mutex);
             return !_queued.empty() && (entry - _queued.front()->number) % kCaptured < kCaptured / 2;
@@ -512,17 +655,114 @@ void StreamComm::begin_arrived(const std::uint32_t entry) {
     }
 }
 
-/// Frees the stages that the stream has read.
+/// The sender may use the message's place again, though nobody has read it.
+void StreamComm::give_back_place(const Enqueued& operation) const noexcept {
+    if (!operation.landing) {
+        return;
+    }
+    if (const stream::Found& found = words_of(operation).found; found.told_host != 0) {
+        __atomic_store_n(reinterpret_cast<std::uint64_t*>(found.told_host), found.told_host_number, __ATOMIC_RELEASE);
+    }
+}
+
+/// Whether the stream has come to an operation that began at once.
+bool StreamComm::has_come_to(const Enqueued& operation) const noexcept {
+    return _arrived_to.load(std::memory_order_acquire) >= operation.number ||
+           __atomic_load_n(&words_of(operation).fetched, __ATOMIC_ACQUIRE) == operation.number;
+}
+
+/// The step of a receive into host memory has gone. In the thread.
+void StreamComm::deliver(Enqueued& operation) noexcept {
+    operation.landing->deliver();
+    __atomic_store_n(&words_of(operation).delivered, wanted(operation), __ATOMIC_RELEASE);
+}
+
+/// Frees the memory that the stream has read.
 void StreamComm::let_pass() {
-    const std::uint64_t passed = __atomic_load_n(&_words->passed, __ATOMIC_ACQUIRE);
     const bool given_up = _given_up.load(std::memory_order_acquire);
     const std::scoped_lock lock(_mutex);
-    while (!_to_pass.empty() && (given_up || _to_pass.front().first <= passed)) {
-        _to_pass.front().second->stage->release();
-        _spent.push_back(std::move(_to_pass.front().second));
+    while (!_to_pass.empty()) {
+        Passing& first = _to_pass.front();
+        if (!given_up && __atomic_load_n(first.word, __ATOMIC_ACQUIRE) < first.number) {
+            break;
+        }
+        Enqueued& operation = *first.operation;
+        if (operation.landing) {
+            if (operation.landing->to == Landing::To::host) {
+                deliver(operation);
+            }
+            operation.landing->block.release();
+        }
+        if (operation.stage) {
+            operation.stage->release();
+        }
+        _spent.push_back(std::move(first.operation));
         _to_pass.pop_front();
     }
     _passing.store(!_to_pass.empty(), std::memory_order_release);
+}
+
+/// Asks the MPI, and in a graph what more the next replay has to wait for.
+bool StreamComm::is_over(Enqueued& operation) {
+    if (_given_up.load(std::memory_order_acquire)) {
+        operation.error = MPI_ERR_OTHER;
+        return true;
+    }
+    if (!operation.is_through) {
+        int is_through = 0;
+        operation.error = layer().real.Test(&operation.request, &is_through, &operation.status);
+        if (is_through == 0 && operation.error == MPI_SUCCESS) {
+            return false;
+        }
+        operation.is_through = true;
+        settle(operation);
+    }
+    if (operation.capture == 0) {
+        return !operation.at_once || has_come_to(operation);
+    }
+    if (operation.landing && !operation.stored) {
+        give_back_place(operation);  // the graph has no step that reads it
+        if (operation.landing->to == Landing::To::host) {
+            operation.landing->deliver();
+        }
+    }
+    if (operation.error != MPI_SUCCESS) {
+        return true;
+    }
+    if (operation.message != nullptr) {
+        return operation.message->is_fetched();
+    }
+    if (operation.landing && operation.landing->to == Landing::To::host && operation.stored) {
+        if (static_cast<std::uint32_t>(__atomic_load_n(&words_of(operation).fetched, __ATOMIC_ACQUIRE)) !=
+            operation.replay) {
+            return false;
+        }
+        deliver(operation);
+    }
+    return true;
+}
+
+/// The status is known. Needs _mutex.
+void StreamComm::tell_status(Enqueued& operation) noexcept {
+    operation.is_known = true;
+    if (operation.told != MPI_STATUS_IGNORE) {
+        *operation.told = operation.status;
+    }
+}
+
+/// The MPI is through with the operation: lets the stream have what a receive has brought.
+void StreamComm::settle(Enqueued& operation) {
+    if (!operation.landing) {
+        return;
+    }
+    Words::Operation& words = words_of(operation);
+    words.found = operation.landing->settle(operation.status, operation.error);
+    {
+        const std::scoped_lock lock(_mutex);
+        tell_status(operation);
+    }
+    // A step may wait for it, by which the stream comes to what else the operation needs.
+    __atomic_store_n(&words.done, wanted(operation), __ATOMIC_RELEASE);
 }
 
 bool StreamComm::progress() noexcept {
@@ -541,24 +781,24 @@ bool StreamComm::progress() noexcept {
             }
         }
     }
-    for (std::uint64_t index = _taken.load(std::memory_order_relaxed); has_arrived(index); ++index) {
-        begin_arrived(static_cast<std::uint32_t>(entry(index)));
-        _taken.store(index + 1, std::memory_order_release);
-        has_changed = true;
-    }
-    const auto is_queued = [this] {
+    const auto is_next = [&] {
         const std::scoped_lock lock(_mutex);
-        return !_queued.empty();
+        return !_queued.empty() && (given_up || _queued.front()->at_once);
     };
-    while (given_up && is_queued()) {
-        begin_next();
+    for (std::uint64_t index = _taken.load(std::memory_order_relaxed);;) {
+        if (is_next()) {
+            begin_next();
+        } else if (has_arrived(index)) {
+            begin_arrived(static_cast<std::uint32_t>(entry(index)));
+            _taken.store(++index, std::memory_order_release);
+        } else {
+            break;
+        }
         has_changed = true;
     }
     for (std::size_t i = 0; i < _under_way.size();) {
         Enqueued& operation = *_under_way[i];
-        int is_over = 0;
-        operation.error = given_up ? MPI_ERR_OTHER : layer().real.Test(&operation.request, &is_over, &operation.status);
-        if (is_over == 0 && operation.error == MPI_SUCCESS) {
+        if (!is_over(operation)) {
             if (operation.capture != 0) {
                 report_if_late(operation);
             }
@@ -611,8 +851,8 @@ void StreamComm::forget_graphs(const std::vector<std::shared_ptr<Captured>>& gon
 }
 
 /// The earliest operations that are over make room. Needs _mutex.
-void StreamComm::count_as_over(const std::uint64_t number) {
-    _over.push_back(number);
+void StreamComm::count_as_over(const Enqueued& operation) {
+    _over.push_back(operation.number);
     std::uint64_t to = _over_to.load(std::memory_order_relaxed);
     for (auto next = _over.begin(); next != _over.end();) {
         if (*next == to + 1) {
@@ -623,14 +863,17 @@ void StreamComm::count_as_over(const std::uint64_t number) {
             ++next;
         }
     }
-    __atomic_store_n(&_words->done[number % _words->done.size()], turn_of(number), __ATOMIC_RELEASE);
+    __atomic_store_n(&words_of(operation).done, turn_of(operation.number), __ATOMIC_RELEASE);
     _over_to.store(to, std::memory_order_release);
 }
 
 void StreamComm::end(Enqueued& operation) {
     const bool is_captured = operation.capture != 0;
-    if (operation.stage && operation.stores) {
-        operation.stage->after_receive(is_captured);
+    if (operation.landing && !operation.is_through) {
+        words_of(operation).found = {};
+    }
+    if (is_captured && operation.landing) {
+        __atomic_store_n(&words_of(operation).delivered, operation.replay, __ATOMIC_RELEASE);
     }
     MPI_Request program = MPI_REQUEST_NULL;
     bool is_released = false;
@@ -644,18 +887,21 @@ void StreamComm::end(Enqueued& operation) {
             layer().real.Error_string(operation.error, text, &length);
             _failure.emplace(error_class, text);
         }
-        if (operation.told != MPI_STATUS_IGNORE) {
-            *operation.told = operation.status;
+        if (!operation.landing || !operation.is_through) {
+            tell_status(operation);
         }
         if (is_captured) {
-            __atomic_store_n(&_words->replayed[operation.slot], operation.replay, __ATOMIC_RELEASE);
+            __atomic_store_n(&words_of(operation).done, operation.replay, __ATOMIC_RELEASE);
         } else {
             program = operation.program;
             is_released = operation.released;
-            if (operation.stage && !operation.stores) {
-                operation.stage->release();
+            if (!operation.stores) {
+                operation.block.release();
+                if (operation.stage) {
+                    operation.stage->release();
+                }
             }
-            count_as_over(operation.number);
+            count_as_over(operation);
         }
     }
     if (program != MPI_REQUEST_NULL) {
@@ -716,6 +962,7 @@ void StreamComm::look_after_device(Clock::time_point& looked) noexcept {
 }
 
 void StreamComm::finish(const Enqueued& operation) noexcept {
+    announce();
     for (Clock::time_point looked = Clock::now(); !operation.is_complete.load(std::memory_order_acquire);) {
         look_after_device(looked);
     }
@@ -724,6 +971,7 @@ void StreamComm::finish(const Enqueued& operation) noexcept {
 void StreamComm::finish() noexcept {
     std::uint64_t capture = 0;
     const bool asked = _runtime.capture_of(_stream->stream, capture).ok();
+    announce();
     Clock::time_point looked = Clock::now();
     do {
         while (!is_idle()) {
@@ -743,6 +991,56 @@ void StreamComm::throw_failure() {
         throw ClassedError(failure->first,
                            "an operation that was queued in the communicator's stream failed: " + failure->second,
                            "look at its arguments, and at what its partner sent");
+    }
+}
+
+// ---- messages in places
+// -----------------------------------------------------------------------------------------------
+
+void StreamComm::ask_for_places(const bool is_first, const bool is_last) {
+    Layer& owner = layer();
+    const int device = _stream->stream.device;
+    if (is_first) {
+        int size = 0, rank = 0;
+        owner.real.Comm_size(_communicator, &size);
+        owner.real.Comm_rank(_communicator, &rank);
+        for (int each = 0; each < size; ++each) {
+            const NodePeers::Peer peer = owner.node_peers.peer_of(_communicator, each);
+            _peers.push_back(peer.near ? peer : NodePeers::Peer{});
+            // Another member may find that its messages reach this one, and this one not.
+            _any_places = _any_places || (each != rank && _peers.back().transport != nullptr);
+        }
+        // Each makes its own page first, so that all know which processes share a GPU.
+        if (const NodePeers::Peer own = _peers[static_cast<std::size_t>(rank)]; own.transport != nullptr) {
+            static_cast<void>(own.transport->makes_places(own.number, device));
+        }
+        return;
+    }
+    for (NodePeers::Peer& peer : _peers) {
+        if (peer.transport != nullptr && !peer.transport->makes_places(peer.number, device) && is_last) {
+            peer.transport = nullptr;
+        }
+    }
+}
+
+NodePeers::Peer StreamComm::placed_peer(const int rank) const noexcept {
+    const NodePeers::Peer peer =
+        static_cast<std::size_t>(rank) < _peers.size() ? _peers[static_cast<std::size_t>(rank)] : NodePeers::Peer{};
+    return peer.transport != nullptr && peer.transport->takes_rts(peer.number) ? peer : NodePeers::Peer{};
+}
+
+transfer::StagingBlock StreamComm::make_block(const std::int64_t bytes) {
+    Layer& owner = layer();
+    for (bool beyond_limit = is_idle();;) {
+        transfer::StagingBlock block =
+            owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)), beyond_limit);
+        if (block.pinned()) {
+            return block;
+        }
+        if (beyond_limit) {
+            refuse_memory();
+        }
+        beyond_limit = !wait_for_memory();
     }
 }
 
@@ -800,6 +1098,17 @@ stream::StepKernel& StreamComms::prepare(const int device) {
     layer().packer().prepare(device);
     known = std::move(made);
     return *known;
+}
+
+void StreamComms::meet(const MPI_Comm communicator) {
+    constexpr int kQuestions = 4;
+    const std::shared_ptr<StreamComm> own = find(communicator);
+    for (int question = 0; question <= kQuestions; ++question) {
+        if (own != nullptr) {
+            own->ask_for_places(question == 0, question == kQuestions);
+        }
+        layer().real.Barrier(communicator);
+    }
 }
 
 std::shared_ptr<StreamComm> StreamComms::find(const MPI_Comm communicator) {
@@ -866,6 +1175,23 @@ void StreamComms::settle(const MPI_Comm communicator) {
 bool StreamComms::is_busy(const MPI_Comm communicator) {
     const std::shared_ptr<StreamComm> found = find(communicator);
     return found != nullptr && !found->is_idle();
+}
+
+void StreamComms::announce() {
+    if (is_thread) {
+        return;
+    }
+    std::vector<std::shared_ptr<StreamComm>> all;
+    {
+        const std::scoped_lock lock(_mutex);
+        if (_comms.empty()) {
+            return;
+        }
+        all = _comms;
+    }
+    for (const std::shared_ptr<StreamComm>& each : all) {
+        each->announce();
+    }
 }
 
 void StreamComms::finish(const std::span<const MPI_Request> requests) {

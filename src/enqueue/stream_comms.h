@@ -31,10 +31,14 @@
 #include <vector>
 
 #include "call/layer.h"
+#include "call/node_peers.h"
 #include "call/request_hash.h"
 #include "call/stage.h"
 #include "call/stream_work.h"
+#include "enqueue/landing.h"
 #include "stream/steps.h"
+#include "transfer/pinned_pool.h"
+#include "transport/transport.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -50,6 +54,15 @@ void set_empty(MPI_Status& status) noexcept;
 
 /// One operation in a stream. StreamComm::_mutex guards what the thread changes.
 struct Enqueued {
+    Enqueued() = default;
+    ~Enqueued() {
+        if (message != nullptr) {
+            message->end();
+        }
+    }
+    Enqueued(const Enqueued&) = delete;
+    Enqueued& operator=(const Enqueued&) = delete;
+
     /// Begins the operation by the MPI's own function, on memory of the host.
     using Start = std::function<int(MPI_Request*)>;
 
@@ -59,11 +72,22 @@ struct Enqueued {
     bool waits = true;           ///< the stream has to wait where the program wants the operation to be over
     bool stores = false;         ///< the stage is copied back
     bool persistent = false;     ///< the request stays
+    /// A step copies what is sent; else the stage does, if there is one. Null target: nothing is copied so.
+    struct {
+        std::byte* target = nullptr;
+        const void* source = nullptr;
+        std::size_t bytes = 0;
+    } copy;
+    transfer::StagingBlock block;                         ///< pinned, for the copy
+    std::shared_ptr<transport::OutgoingMessage> message;  ///< where the copy goes to a place in device memory
+    std::optional<Landing> landing;                       ///< of a receive whose data a step moves on
+    bool at_once = false;  ///< begins when all that was queued before has begun: it needs no memory of the program
     MPI_Request request = MPI_REQUEST_NULL;  ///< of the MPI, while the operation is under way
     MPI_Request program = MPI_REQUEST_NULL;  ///< what the program holds; null once it has given it back
     MPI_Status* told = MPI_STATUS_IGNORE;    ///< where the program wants the status
     bool released = false;                   ///< the program's request goes when the operation is over
     bool over = false;
+    bool is_known = false;                 ///< the status
     std::atomic<bool> is_complete{false};  ///< the program's request
     bool stored = false;                   ///< the copies back are queued, or done
     bool forgotten = false;                ///< the program's request is gone
@@ -78,6 +102,7 @@ struct Enqueued {
     std::uint32_t replay = 0;   ///< that is under way, or was last
     std::chrono::steady_clock::time_point begun{};
     bool is_reported = false;  ///< that this replay takes long
+    bool is_through = false;   ///< the MPI is through with this replay
 };
 
 /// Operations of one call that were captured.
@@ -121,6 +146,8 @@ class StreamComm {
     void take_back(Enqueued& operation, MPI_Status* status);
     /// Waits until the program's request is complete.
     void finish(const Enqueued& operation) noexcept;
+    /// Lets the stream say how far it has come, where operations that began at once need that.
+    void announce() noexcept;
     /// The operation is over, and the program completes it by itself: its data have to be there.
     void store_now(Enqueued& operation);
     /// A stage of pinned memory that `make` makes. Where the pool is full, waits for earlier operations, and takes more
@@ -146,6 +173,22 @@ class StreamComm {
 
     // ---- the thread's side
 
+    // ---- messages in places of device memory
+
+    /// Finds out which members messages may reach in places, in several questions: see StreamComms::meet().
+    void ask_for_places(bool is_first, bool is_last);
+    /// The same members as the communicator has of which this one is a copy.
+    void meet_as(const StreamComm& other) {
+        _peers = other._peers;
+        _any_places = other._any_places;
+    }
+    /// The member, where messages to it may lie in places now; else without transport.
+    [[nodiscard]] NodePeers::Peer placed_peer(int rank) const noexcept;
+    /// Whether messages from places may come.
+    [[nodiscard]] bool any_places() const noexcept { return _any_places; }
+    /// Pinned memory. Where the pool is full, waits as make_stage() does. Throws Error.
+    [[nodiscard]] transfer::StagingBlock make_block(std::int64_t bytes);
+
     /// Begins what the stream has come to, and looks whether something is over. True when something has changed.
     bool progress() noexcept;
 
@@ -168,13 +211,36 @@ class StreamComm {
         /// Where the stream has come to: the last number of a call's operations, or a mark and the number of Captured.
         std::array<std::uint64_t, stream::kRingEntries> arrived;
         std::uint64_t passed;  ///< it has passed the copies back with this number
-        std::array<std::uint32_t, 1024> done;
-        std::array<std::uint32_t, kMostCaptured> replayed;  ///< by slots: so many replays are over
+        /// What the words of one operation say: with its turn, or the number of its replay.
+        struct Operation {
+            std::uint32_t done;       ///< it is over, and `found` is written
+            std::uint32_t delivered;  ///< its data are in memory of the host
+            std::uint64_t fetched;    ///< by the stream: the step has copied what it found. Holds the number, or replay
+            stream::Found found;
+        };
+        std::array<Operation, 1024> operations;
+        std::array<Operation, kMostCaptured> captured;  ///< by slots
     };
-    static_assert(kMost < std::tuple_size_v<decltype(Words::done)>);
+    static_assert(kMost < std::tuple_size_v<decltype(Words::operations)>);
     static constexpr std::size_t kBytesOfWords = (sizeof(Words) + 4095) / 4096 * 4096;
 
-    [[nodiscard]] stream::Step wait_for(std::uint64_t number) const noexcept;
+    /// What the stream does behind an operation, and then `operation` needs no memory any more.
+    struct Passing {
+        const std::uint64_t* word;
+        std::uint64_t number;
+        std::shared_ptr<Enqueued> operation;
+    };
+
+    [[nodiscard]] Words::Operation& words_of(const Enqueued& operation) const noexcept;
+    /// The value that a word of `operation` has when it is reached.
+    [[nodiscard]] static std::uint32_t wanted(const Enqueued& operation) noexcept;
+    [[nodiscard]] stream::Step wait_step(const Enqueued& operation) const noexcept;
+    [[nodiscard]] stream::Step fetch_step(const Enqueued& operation) const noexcept;
+    [[nodiscard]] stream::Step delivery_step(const Enqueued& operation) const noexcept;
+    void deliver(Enqueued& operation) noexcept;
+    void announce_now() noexcept;
+    void give_back_place(const Enqueued& operation) const noexcept;
+    [[nodiscard]] bool has_come_to(const Enqueued& operation) const noexcept;
     void launch(std::span<const stream::Step> steps);
     [[nodiscard]] std::uint64_t entry(const std::uint64_t index) const noexcept {
         return __atomic_load_n(&_words->arrived[index % _words->arrived.size()], __ATOMIC_ACQUIRE);
@@ -184,8 +250,9 @@ class StreamComm {
         return entry(index) >> 32 == static_cast<std::uint32_t>(index + 1);
     }
     void queue_loads(Operations operations);
-    [[nodiscard]] stream::Step arrival(std::uint64_t number) const noexcept;
-    [[nodiscard]] stream::Step wait_for_replay(const Enqueued& operation, std::uint32_t before) const noexcept;
+    void arrive(stream::Step& step, std::uint64_t number) const noexcept;
+    void add_wait_for_replay_before(const Enqueued& operation, stream::Step& step) const noexcept;
+    [[nodiscard]] stream::Step arrive_with(Operations operations, bool is_captured, std::uint64_t number);
     void enqueue_captured(Operations operations, bool waits, std::uint64_t capture);
     void take_slots(Operations operations, std::uint64_t capture);
     void give_slots_back(Operations operations) noexcept;
@@ -196,7 +263,10 @@ class StreamComm {
     void begin_arrived(std::uint32_t entry);
     void begin_next();
     void end(Enqueued& operation);
-    void count_as_over(std::uint64_t number);
+    [[nodiscard]] bool is_over(Enqueued& operation);
+    void settle(Enqueued& operation);
+    static void tell_status(Enqueued& operation) noexcept;
+    void count_as_over(const Enqueued& operation);
     void report_if_late(Enqueued& operation) const;
     void forget_graphs(const std::vector<std::shared_ptr<Captured>>& gone);
     void let_pass();
@@ -212,15 +282,19 @@ class StreamComm {
     Words* _words = nullptr;
     std::mutex _calls;  ///< held while steps are queued: a full launch queue waits, and the thread goes on meanwhile
     std::uint64_t _last = 0;
-    std::atomic<std::uint64_t> _open{0};  ///< operations that are not over
+    /// Operations that began at once, of which no step that was queued later says that the stream has come to them.
+    std::atomic<std::uint64_t> _unannounced{0};
+    std::uint64_t _announced_to = 0;            ///< the last operation of which a step says so
+    std::atomic<std::uint64_t> _arrived_to{0};  ///< the same, when the step has run
+    std::atomic<std::uint64_t> _open{0};        ///< operations that are not over
     mutable std::mutex _mutex;
     std::deque<std::shared_ptr<Enqueued>> _queued;
     std::vector<std::shared_ptr<Enqueued>> _under_way;
     std::vector<std::uint64_t> _over;  ///< numbers that are over, while earlier ones are not
     std::atomic<std::uint64_t> _over_to{0};
     std::uint64_t _pass = 0;  ///< number of the last copies back
-    /// What copies back still read, by their numbers.
-    std::deque<std::pair<std::uint64_t, std::shared_ptr<Enqueued>>> _to_pass;
+    /// What the stream still reads, in its order.
+    std::deque<Passing> _to_pass;
     std::atomic<bool> _passing{false};              ///< there are some
     std::vector<std::shared_ptr<Enqueued>> _spent;  ///< that a call of the program frees
     std::atomic<bool> _given_up{false};
@@ -231,6 +305,9 @@ class StreamComm {
     std::atomic<bool> _has_graphs{false};
     /// Of the device: the counter of the ring's entries, and the counters of replays.
     std::uint32_t* _counters = nullptr;
+    std::uint32_t *_of_steps = nullptr, *_of_own_steps = nullptr;  ///< for the launches of each stream
+    std::vector<NodePeers::Peer> _peers;  ///< by rank; those that places reach have a transport
+    bool _any_places = false;
     gpu::StreamHandle _own;  ///< for copies back that are not in stream order, and for questions
     std::optional<std::pair<int, std::string>> _failure;  ///< class and text
 };
@@ -253,12 +330,15 @@ class StreamComms final : public StreamWork {
     [[nodiscard]] std::shared_ptr<StreamComm> find(MPI_Comm communicator);
     /// Without a stream: only its messages travel as host bytes. Throws Error.
     void add(MPI_Comm communicator, const std::shared_ptr<ProgramStream>& stream);
+    /// The members find out which of them messages reach in places of device memory. Collective, behind add().
+    void meet(MPI_Comm communicator);
     [[nodiscard]] bool covers(MPI_Comm communicator) override;
     /// Waits until all is over, and forgets the communicator.
     void remove(MPI_Comm communicator);
     void settle(MPI_Comm communicator) override;
     [[nodiscard]] bool is_busy(MPI_Comm communicator) override;
     void finish(std::span<const MPI_Request> requests) override;
+    void announce() override;
     void stop() noexcept override;
 
     // ---- requests

@@ -52,7 +52,8 @@ Resources::Resources(node::Segment& of, gpu::Runtime& gpus, transfer::DeviceCopi
       window(gpus, given.cpu_copy),
       rings(of, gpus, areas, tuning),
       reachability(of, areas, {gpus, exports, mappings, copies}, tuning, notes),
-      order(given.order && given.path != Options::Allowed::ring ? std::make_shared<Order>(*this) : nullptr),
+      queues(given.path != Options::Allowed::ring ? std::make_shared<Order>(*this) : nullptr),
+      order(given.order ? queues : nullptr),
       readiness(std::make_shared<Readiness>(gpus, Readiness::Pace(tuning.send_burst))),
       sends(*this),
       background([this] {
@@ -162,6 +163,39 @@ std::shared_ptr<OutgoingMessage> Link::start_send(const int peer, const Buffer& 
     return nullptr;
 }
 
+bool Link::makes_places(const int peer, const int device) noexcept {
+    return _resources.queues != nullptr && _resources.queues->goes(peer, device);
+}
+
+std::optional<transport::PlacedMessage> Link::start_placed(const int peer, const std::size_t bytes) {
+    if (bytes > Order::kLongestPlace) {
+        return std::nullopt;
+    }
+    const std::shared_ptr<RendezvousSend> send = reserve(peer, {nullptr, {}, bytes, nullptr});
+    if (send == nullptr) {
+        return std::nullopt;
+    }
+    if (std::byte* const place = send->take_place()) {
+        return transport::PlacedMessage{send, place};
+    }
+    send->withdraw();
+    return std::nullopt;
+}
+
+std::optional<stream::Found> Link::find_placed(const std::byte* const message, const std::size_t length) {
+    if (_resources.queues == nullptr || !is_rts(message, length)) {
+        return std::nullopt;
+    }
+    Rts rts;
+    std::memcpy(&rts, message, sizeof rts);
+    if (rts.sender >= static_cast<std::uint32_t>(processes()) || rts.slot >= kSlots || length != rts_length(rts.slot)) {
+        return std::nullopt;
+    }
+    const int peer = static_cast<int>(rts.sender);
+    const auto claim = Inbox(_resources.areas.of(peer).offers, own()).claim(rts);
+    return claim ? _resources.queues->find(peer, *claim) : std::nullopt;
+}
+
 std::shared_ptr<OutgoingMessage> Link::start_failed(const int peer, const std::size_t bytes, const Error& error) {
     std::shared_ptr<RendezvousSend> send = reserve(peer, {nullptr, {}, bytes, nullptr});
     if (send != nullptr) {
@@ -236,13 +270,13 @@ void Link::shut_down() noexcept {
     _resources.reachability.take_rts(false);
     _resources.ending.store(true, std::memory_order_release);
     _resources.readiness->end();
-    if (_resources.order != nullptr) {
-        _resources.order->end();
+    if (_resources.queues != nullptr) {
+        _resources.queues->end();
     }
     _resources.background.stop();
     _resources.sends.shut_down();
-    if (_resources.order != nullptr) {
-        _resources.order->shut_down();
+    if (_resources.queues != nullptr) {
+        _resources.queues->shut_down();
     }
     _resources.mappings.shut_down();
     _resources.window.shut_down();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ipc/rendezvous_get.h"
@@ -46,6 +47,9 @@ class Link final : public transport::Transport {
     void describe(int peer, const gpu::PointerInfo& memory, protocol::SendFacts& facts) noexcept override;
     [[nodiscard]] std::shared_ptr<transport::OutgoingMessage> start_send(int peer, const transport::Buffer& from,
                                                                          const protocol::SendPaths& paths) override;
+    [[nodiscard]] bool makes_places(int peer, int device) noexcept override;
+    [[nodiscard]] std::optional<transport::PlacedMessage> start_placed(int peer, std::size_t bytes) override;
+    [[nodiscard]] std::optional<stream::Found> find_placed(const std::byte* message, std::size_t length) override;
     [[nodiscard]] std::shared_ptr<transport::OutgoingMessage> start_failed(int peer, std::size_t bytes,
                                                                            const Error& error) override;
     [[nodiscard]] bool may_go_plain(int /*peer*/, std::size_t /*length*/) override { return false; }

@@ -11,6 +11,9 @@ constexpr std::uint64_t kLastGeneration = ~std::uint64_t{0} >> 8;
 constexpr std::uint64_t word_of(const std::uint64_t generation, const OfferState state) noexcept {
     return generation << 8 | static_cast<std::uint64_t>(state);
 }
+constexpr std::uint64_t next_of(const std::uint64_t generation) noexcept {
+    return (generation + 1) & kLastGeneration;
+}
 constexpr OfferState state_of(const std::uint64_t word) noexcept {
     return static_cast<OfferState>(word & 0xff);
 }
@@ -116,7 +119,7 @@ std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
             if ((before & bit) == 0) {
                 _in_use.fetch_add(1, std::memory_order_relaxed);
                 std::uint64_t& generation = _generations[index];
-                generation = (generation + 1) & kLastGeneration;
+                generation = next_of(generation);
                 return Ticket{index, generation};
             }
         }
@@ -199,6 +202,12 @@ void Outbox::withdraw(const Ticket ticket) noexcept {
 
 void Outbox::release(const Ticket ticket) noexcept {
     set_free(ticket);
+}
+
+Ticket Outbox::renew(const Ticket ticket) noexcept {
+    std::uint64_t& generation = _generations[ticket.slot];
+    generation = next_of(ticket.generation);
+    return {ticket.slot, generation};
 }
 
 std::optional<Claim> Inbox::claim(const Rts& rts) noexcept {

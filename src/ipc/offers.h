@@ -164,6 +164,8 @@ class Outbox {
     void withdraw(Ticket ticket) noexcept;
     /// Ends an offer that is done.
     void release(Ticket ticket) noexcept;
+    /// Ends an offer that is done, and keeps its slot for another one.
+    [[nodiscard]] Ticket renew(Ticket ticket) noexcept;
     [[nodiscard]] std::uint32_t in_use() const noexcept { return _in_use.load(std::memory_order_relaxed); }
 
   private:

@@ -40,12 +40,12 @@ void Order::prepare() noexcept {
 }
 
 bool Order::goes(const int peer, const int device) noexcept {
-    if (peer == _resources.own || device < 0 || _resources.ending.load(std::memory_order_relaxed)) {
+    if (device < 0 || _resources.ending.load(std::memory_order_relaxed)) {
         return false;
     }
     Peer& known = _peers[static_cast<std::size_t>(peer)];
     if (known.gone.load(std::memory_order_relaxed) || !_steps.prepare(device) ||
-        !_pages.make(device, _resources.areas.of(_resources.own).page)) {
+        !_pages.make(device, _resources.areas.of(_resources.own).page) || peer == _resources.own) {
         return false;
     }
     if (known.goes.load(std::memory_order_acquire)) {
@@ -149,6 +149,16 @@ void Order::fetch(const int peer, const Claim& claim, std::byte* const to, const
     step.told_host = reinterpret_cast<std::uint64_t*>(done.word);
     step.told_host_number = done.value;
     _steps.add(step, std::move(receipt), is_placed ? nullptr : done.queued, !is_placed);
+}
+
+std::optional<stream::Found> Order::find(const int peer, const Claim& claim) const noexcept {
+    const std::byte* const place = place_of(peer, claim);
+    if (claim.ordered || claim.shape || place == nullptr) {
+        return std::nullopt;
+    }
+    const Inbox::DoneWord done = Inbox(_resources.areas.of(peer).offers, _resources.own).done_word(claim);
+    return stream::Found{reinterpret_cast<std::uintptr_t>(place), claim.bytes,
+                         reinterpret_cast<std::uintptr_t>(done.word), done.value};
 }
 
 void Order::flush_late() noexcept {

@@ -49,6 +49,7 @@ class Order final : public Job, public stream::Ordering, public std::enable_shar
         return _pages.take_place(ticket.slot, bytes);
     }
     void give_back(const Place& place) noexcept { _pages.give_back(place); }
+    [[nodiscard]] gpu::PointerInfo info_of_places() const noexcept { return _pages.info(); }
     /// The sender's stream copies `from` to the place, where there is one, and lets the receiver read. Call when the
     /// RTS has been sent, or before.
     /// @param wake the caller does not flush, so the background has to.
@@ -71,6 +72,10 @@ class Order final : public Job, public stream::Ordering, public std::enable_shar
     /// The receiver's stream fetches the message.
     void fetch(int peer, const Claim& claim, std::byte* to, const std::byte* from, std::size_t bytes,
                std::shared_ptr<stream::Receipt> receipt);
+
+    /// What a step of another stream of the receiver's finds: a message in a place that is there already. Nothing for
+    /// other messages. Never calls the runtime.
+    [[nodiscard]] std::optional<stream::Found> find(int peer, const Claim& claim) const noexcept;
 
     // ---- both
 

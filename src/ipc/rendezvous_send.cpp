@@ -179,6 +179,47 @@ bool RendezvousSend::offer_in_order(const protocol::SendPaths& paths) {
     return true;
 }
 
+// ---- from a place ---------------------------------------------------------------------------------------------------
+
+std::byte* RendezvousSend::take_place() {
+    Order& queues = *_resources.queues;
+    _place = queues.take_place(_ticket, _bytes);
+    if (!_place) {
+        _resources.sends.release_finished();
+        _place = queues.take_place(_ticket, _bytes);
+    }
+    if (!_place) {
+        return nullptr;
+    }
+    _buffer = _place->data;
+    _info = queues.info_of_places();
+    _path = report::Path::copied;
+    return _buffer;
+}
+
+void RendezvousSend::offer_place() noexcept {
+    const std::scoped_lock lock(_mutex);
+    if (_offers++ != 0) {
+        _ticket = _resources.outbox.renew(_ticket);
+        _parts.clear();
+        _part_ends.clear();
+        _ring.reset();
+        _copying = Copying::no;
+        _left = false;
+        _free.store(false, std::memory_order_release);
+    }
+    publish(_place->location, false, 0);
+    _traced.end();
+    _resources.outbox.mark_ready(_ticket);
+}
+
+bool RendezvousSend::is_fetched() {
+    if (_resources.outbox.state(_ticket) == OfferState::refused) {
+        leave();  // the background copies it for the receiver
+    }
+    return is_over() && (!_left || is_free());
+}
+
 bool RendezvousSend::lies_in_its_allocation() const noexcept {
     const std::size_t begin = reinterpret_cast<std::uintptr_t>(_buffer) - _info.base;
     return _info.size == 0 || (begin <= _info.size && _bytes <= _info.size - begin);
@@ -343,7 +384,7 @@ void RendezvousSend::release_all() noexcept {
     _export.reset();
     _block.release();
     if (_place) {
-        _resources.order->give_back(*std::exchange(_place, std::nullopt));
+        _resources.queues->give_back(*std::exchange(_place, std::nullopt));
     }
     if (_shared != nullptr) {
         _resources.segment.unmap(std::exchange(_shared, nullptr), _shared_bytes);
@@ -410,6 +451,13 @@ void RendezvousSend::leave() {
 }
 
 void RendezvousSend::end() noexcept {
+    if (_place && !_in_order) {
+        if (_offers == 0) {
+            withdraw();
+            return;
+        }
+        leave();
+    }
     _resources.sends.retire(shared_from_this());
 }
 

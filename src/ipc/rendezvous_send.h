@@ -56,6 +56,8 @@ class RendezvousSend final : public transport::OutgoingMessage,
     [[nodiscard]] bool offer(protocol::SendPath path);
     /// The same, in the order of the default stream. False when the message does not go that way.
     [[nodiscard]] bool offer_in_order(const protocol::SendPaths& paths);
+    /// A place for the message, which offer_place() offers. Null when none is free.
+    [[nodiscard]] std::byte* take_place();
     /// Offers a copy of a small message in host memory, which is made at once. There are places for small messages.
     void offer_copy_of(const void* packed);
     /// Tells the receiver that there is no message. advance() throws the error.
@@ -72,6 +74,8 @@ class RendezvousSend final : public transport::OutgoingMessage,
     [[nodiscard]] bool advance(transport::Patience patience) override;
     void leave() override;
     void end() noexcept override;
+    void offer_place() noexcept override;
+    [[nodiscard]] bool is_fetched() override;
     /// Call when the RTS has been sent, as posted() does. Waits until the program's work in the default stream is over,
     /// which the receiver's streams do not wait for, and lets the receiver read the buffer. Asking the runtime costs a
     /// microsecond, in which the RTS travels.
@@ -151,11 +155,11 @@ class RendezvousSend final : public transport::OutgoingMessage,
 
     Resources& _resources;
     mutable std::mutex _mutex;
-    const Ticket _ticket;
+    Ticket _ticket;
     const int _peer;
     const std::size_t _bytes;
-    std::byte* const _buffer;  ///< the lowest byte of typed memory
-    const gpu::PointerInfo _info;
+    std::byte* _buffer;  ///< the lowest byte of typed memory
+    gpu::PointerInfo _info;
     const std::shared_ptr<const transfer::TypedMemory> _typed;
     report::Path _path = report::Path::direct;
     bool _in_order = false;                            ///< the default stream says when the bytes may be read
@@ -163,6 +167,7 @@ class RendezvousSend final : public transport::OutgoingMessage,
     bool _waits = false;                               ///< it has been asked to wait for the receiver, too
     stream::Receipt _receipt{stream::Outcome::added};  ///< of what it was asked last
     std::optional<Order::Place> _place;                ///< of the copy that it makes
+    unsigned _offers = 0;                              ///< of the place, one after the other
     bool _is_copy = false;                             ///< offered as a copy, which `_parts` are making
     Clock::time_point _copy_began{};                   ///< where the copy counts in the MappingAccount
     trace::Stretch _traced;                            ///< from the offer until the buffer is free

@@ -69,8 +69,9 @@ struct Resources {
     transfer::CpuWindow window;
     SharedRings rings;
     Reachability reachability;
-    std::atomic<bool> ending{false};     ///< gives up what only another process could complete
-    const std::shared_ptr<Order> order;  ///< null where messages do not go in stream order
+    std::atomic<bool> ending{false};      ///< gives up what only another process could complete
+    const std::shared_ptr<Order> queues;  ///< null where no GPU reads memory of others
+    const std::shared_ptr<Order> order;   ///< the same; null where messages do not go in the default stream's order
     const std::shared_ptr<Readiness> readiness;
     SendList sends;
     Background background;

@@ -22,10 +22,18 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
+/// An operation in a stream may be complete when the stream says that it has come to it.
+void announce_streams() {
+    if (StreamWork* const work = layer().stream_work.load(std::memory_order_acquire)) {
+        work->announce();
+    }
+}
+
 /// Notices which unprepared native receives a call has completed.
 class UnpreparedWatch {
   public:
     UnpreparedWatch(const int count, const MPI_Request* const requests) : _requests(requests) {
+        announce_streams();
         if (layer().receive_readiness.any_unprepared() && count > 0) {
             _before.assign(requests, requests + count);
         }
@@ -550,6 +558,7 @@ struct CompleteSome {
 
 /// True when the progress operation of the request is over. The MPI answers the rest.
 [[nodiscard]] bool is_ready(const MPI_Request request) {
+    announce_streams();
     const auto operation = layer().requests.find(request);
     if (operation == nullptr || !operation->is_active() || operation->advance(true)) {
         return true;

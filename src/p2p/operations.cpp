@@ -410,11 +410,10 @@ void RecvOperation::put_right(const std::int64_t bytes) noexcept {
     }
 }
 
-Posted RecvOperation::prepare(const bool may_be_rts, void* const buffer, const std::int64_t count,
-                              const MPI_Datatype type, const int source, const MPI_Comm communicator) {
+Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int64_t count, const MPI_Datatype type,
+                              const int source, const MPI_Comm communicator) {
     AWAKEN_STEP("Irecv: prepare");
     Layer& owner = layer();
-    const bool rts = may_be_rts && !owner.carries_host_bytes(communicator);
     _communicator = communicator;
     _located = _stage.locate(buffer, count, type);
     const Posted unchanged{buffer, count, type};

@@ -121,7 +121,7 @@ class RecvOperation {
 
     /// Looks at the buffer and decides what the MPI receives into. `rts`: an RTS may arrive
     /// (ReceiveReadiness::takes_rts()). `source` is a rank in `communicator`, or MPI_ANY_SOURCE if it is unknown.
-    [[nodiscard]] Posted prepare(bool may_be_rts, void* buffer, std::int64_t count, MPI_Datatype type, int source,
+    [[nodiscard]] Posted prepare(bool rts, void* buffer, std::int64_t count, MPI_Datatype type, int source,
                                  MPI_Comm communicator);
     /// True when the native receive differs from the program's.
     [[nodiscard]] bool active() const noexcept { return _receiving != Receiving::native; }

@@ -155,6 +155,15 @@ void Pages::give_back(const Place& place) noexcept {
     }
 }
 
+gpu::PointerInfo Pages::info() const noexcept {
+    gpu::PointerInfo info;
+    info.kind = gpu::MemoryKind::device;
+    info.device = _device.load(std::memory_order_acquire);
+    info.base = reinterpret_cast<std::uintptr_t>(_page);
+    info.size = bytes();
+    return info;
+}
+
 const std::byte* Pages::place_of(const int peer, const transfer::Location& location,
                                  const std::size_t bytes) const noexcept {
     const Peer& known = _peers[static_cast<std::size_t>(peer)];

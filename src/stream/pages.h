@@ -91,6 +91,8 @@ class Pages {
     /// For a message of so many bytes in the slot. Nothing when it is too long, or no long place is free.
     [[nodiscard]] std::optional<Place> take_place(std::uint32_t slot, std::size_t bytes) noexcept;
     void give_back(const Place& place) noexcept;
+    /// Of this process's page.
+    [[nodiscard]] gpu::PointerInfo info() const noexcept;
     /// The same place as `peer` sees it: reach() has said yes. Null when the location is not one in the peer's page.
     [[nodiscard]] const std::byte* place_of(int peer, const transfer::Location& location,
                                             std::size_t bytes) const noexcept;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kFewSteps = 4;
 struct KernelStep {
     std::uint64_t awaited, released, target, source, bytes, told, told_host, told_host_number, counter, replays,
-        entries;
+        entries, found;
     std::uint32_t number, told_number, blocks, delay;
 };
 static_assert(StepKernel::kMostSteps * sizeof(KernelStep) <= 4000, "a launch takes no more");
@@ -71,7 +71,11 @@ void StepKernel::unload() noexcept {
     }
 }
 
-gpu::Status StepKernel::launch(const gpu::StreamHandle stream, const std::span<const Step> steps) noexcept {
+gpu::Status StepKernel::launch(const gpu::StreamHandle stream, const std::span<const Step> steps,
+                               std::uint32_t* counters) noexcept {
+    if (counters == nullptr) {
+        counters = _counters;
+    }
     std::array<KernelStep, kMostSteps> list;
     unsigned all = 0;
     std::size_t longest = 0;
@@ -87,9 +91,10 @@ gpu::Status StepKernel::launch(const gpu::StreamHandle stream, const std::span<c
                    number_of(step.told),
                    number_of(step.told_host),
                    step.told_host_number,
-                   number_of(_counters + i),
+                   number_of(step.counter != nullptr ? step.counter : counters + i),
                    number_of(step.replays),
                    number_of(step.entries),
+                   number_of(step.found),
                    step.number,
                    step.told_number,
                    blocks,

@@ -14,6 +14,15 @@
 
 namespace awaken::stream {
 
+/// What the CPU says of a step's message when it has come, in host memory that the device reaches. The same as in
+/// gpu/kernels/steps.h.
+struct Found {
+    std::uint64_t source = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t told_host = 0;  ///< 0: nobody
+    std::uint64_t told_host_number = 0;
+};
+
 /// What one step waits for, copies and tells, in this order. Addresses are those by which the device reaches the
 /// memory. See gpu/kernels/steps.h.
 struct Step {
@@ -29,7 +38,9 @@ struct Step {
     std::uint64_t* told_host = nullptr;  ///< host memory; null: nobody is told there
     std::uint64_t told_host_number = 0;
     std::uint32_t* replays = nullptr;  ///< of the device, zero at first: counts replays, which add to all numbers
+    const Found* found = nullptr;      ///< says what to copy, once `awaited` is reached
     std::uint32_t* entries = nullptr;  ///< of the device: `told_host` is a ring of kRingEntries
+    std::uint32_t* counter = nullptr;  ///< of the device, zero before and after; null: one of the launch
 };
 /// An entry of a ring has its number, from 1, in the upper half, and what was told in the lower.
 inline constexpr std::uint32_t kRingEntries = 4096;
@@ -46,9 +57,11 @@ class StepKernel {
 
     /// Call once, and again after a failure or unload().
     [[nodiscard]] gpu::Status load(int device);
-    /// Queues up to kMostSteps steps, which begin together. Steps that wait come last. Launches with steps that copy
-    /// are to go to one stream.
-    [[nodiscard]] gpu::Status launch(gpu::StreamHandle stream, std::span<const Step> steps) noexcept;
+    /// Queues up to kMostSteps steps, which begin together. Steps that wait come last.
+    /// @param counters  kMostSteps words of the device, zero at first, for launches with steps that copy: one stream's
+    ///                  alone. Null: the kernel's own.
+    [[nodiscard]] gpu::Status launch(gpu::StreamHandle stream, std::span<const Step> steps,
+                                     std::uint32_t* counters = nullptr) noexcept;
     /// Safe to call twice.
     void unload() noexcept;
 

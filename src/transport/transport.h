@@ -14,6 +14,7 @@
 #include "gpu/gpu.h"
 #include "protocol/send_path.h"
 #include "report/report.h"
+#include "stream/steps.h"
 #include "transfer/flat_type.h"
 #include "transport/rts_length.h"
 #include "transport/true_size.h"
@@ -78,6 +79,11 @@ class OutgoingMessage {
     virtual void leave() = 0;
     /// The operation is complete: the caller is about to give its pointer up.
     virtual void end() noexcept {}
+    /// A stream has copied the message to its place: from now on the RTS stands for it. Again when is_fetched(). Never
+    /// calls the GPU runtime.
+    virtual void offer_place() noexcept {}
+    /// Whether its receiver has what was offered last, so that the place may be used again.
+    [[nodiscard]] virtual bool is_fetched() { return true; }
 
   protected:
     OutgoingMessage() = default;
@@ -110,6 +116,12 @@ class IncomingMessage {
     IncomingMessage() = default;
     IncomingMessage(const IncomingMessage&) = default;
     IncomingMessage& operator=(const IncomingMessage&) = default;
+};
+
+/// A message that a stream of the program copies to a place of the layer's in device memory.
+struct PlacedMessage {
+    std::shared_ptr<OutgoingMessage> message;
+    std::byte* place = nullptr;
 };
 
 /// A way to some of the other processes. It knows each of them by a number, `peer`.
@@ -148,6 +160,21 @@ class Transport {
     /// Null when it names no message to this process: it is forged, or was received before.
     [[nodiscard]] virtual std::shared_ptr<IncomingMessage> start_receive(const std::byte* rts, std::size_t length,
                                                                          const Buffer& into) = 0;
+    // ---- messages in a stream of the program's own
+
+    /// Whether messages between this process's `device` and the peer may lie in places: see start_placed(). Makes what
+    /// that takes: call while nothing waits in a stream. Both ends say yes after some questions.
+    [[nodiscard]] virtual bool makes_places(int /*peer*/, int /*device*/) noexcept { return false; }
+    /// A message of so many bytes in a place, which OutgoingMessage::offer_place() sends. Nothing when none is free.
+    [[nodiscard]] virtual std::optional<PlacedMessage> start_placed(int /*peer*/, std::size_t /*bytes*/) {
+        return std::nullopt;
+    }
+    /// Claims the message that the RTS announces for a stream: what a step finds. Never calls the GPU runtime. Nothing
+    /// when the RTS stands for no message in a place.
+    [[nodiscard]] virtual std::optional<stream::Found> find_placed(const std::byte* /*rts*/, std::size_t /*length*/) {
+        return std::nullopt;
+    }
+
     /// True size of the message from `peer` that a probe found with this length, as far as it is known.
     [[nodiscard]] virtual TrueSize size_of(int peer, std::size_t length) const noexcept = 0;
     /// Takes in what peers have announced. False when there is nothing to do, or another thread does it.

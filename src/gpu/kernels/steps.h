@@ -12,6 +12,15 @@
 
 namespace awaken::kernels {
 
+/// What the CPU says of a step when its message has come: written to host memory before the step's word. Addresses are
+/// numbers.
+struct Found {
+    u64 source;
+    u64 bytes;      ///< as many as there are, which may be fewer than the step has room for
+    u64 told_host;  ///< 0: nobody
+    u64 told_host_number;
+};
+
 struct Step {
     device_pointer<const u32> awaited;   ///< null: nothing is waited for
     device_pointer<const u32> released;  ///< host memory: the CPU gives the step up by writing this word
@@ -26,7 +35,8 @@ struct Step {
     /// A word of this GPU's memory that counts entries. `told_host` is a ring then, which gets an entry: its number,
     /// from 1, in the upper half, and `told_host_number`, which stays as it is, in the lower. Null: no ring.
     device_pointer<u32> entries;
-    u32 number;  ///< wanted of `awaited` and `released`
+    device_pointer<const Found> found;  ///< in host memory, valid once `awaited` is reached; null: all is said here
+    u32 number;                         ///< wanted of `awaited` and `released`
     u32 told_number;
     u32 blocks;  ///< at least 1
     u32 delay;   ///< looks at `released` before the copy
@@ -55,8 +65,23 @@ AWAKEN_DEVICE bool wait_for_step(const Step& step, u32 number) {
     return true;
 }
 
+/// Waits for all that a step waits for, and says what to copy and whom to tell. No bytes: the CPU gives the step up.
+AWAKEN_DEVICE Found wait_for_all(const Step& step, u32 number) {
+    Found found = {address(step.source), step.bytes, 0, 0};
+    if (address(step.awaited) != 0 && !wait_for_step(step, number)) {
+        found.bytes = 0;
+    } else if (address(step.found) != 0) {
+        found = step.found[0];
+        found.bytes = found.bytes < step.bytes ? found.bytes : step.bytes;
+    }
+    return found;
+}
+
 /// What is told of a step when all its blocks are through.
-AWAKEN_DEVICE void tell(const Step& step, u32 replay) {
+AWAKEN_DEVICE void tell(const Step& step, const Found& found, u32 replay) {
+    if (found.told_host != 0) {
+        store_release(device_pointer<u64>(found.told_host), found.told_host_number);
+    }
     if (address(step.told) != 0) {
         store_release(step.told, step.told_number + replay);
     }
@@ -71,18 +96,16 @@ AWAKEN_DEVICE void tell(const Step& step, u32 replay) {
     }
 }
 
-/// What the threads of a block do for a step that has `blocks` blocks. `given_up` is a word of shared memory.
-AWAKEN_DEVICE void take_step(const Step& step, u32* given_up, u32 block, u32 blocks) {
+/// What the threads of a block do for a step that has `blocks` blocks. `found` lies in shared memory.
+AWAKEN_DEVICE void take_step(const Step& step, Found* found, u32 block, u32 blocks) {
     u32 replay = 0;
     if (thread_index().x == 0) {
         replay = address(step.replays) != 0 ? step.replays[0] + 1 : 0;
-        given_up[0] = address(step.awaited) != 0 && !wait_for_step(step, step.number + replay) ? 1 : 0;
+        found[0] = wait_for_all(step, step.number + replay);
     }
     block_barrier();
-    if (given_up[0] == 0) {
-        copy_bytes(step.target, step.source, step.bytes, (u64)block * block_size().x + thread_index().x,
-                   (u64)blocks * block_size().x);
-    }
+    copy_bytes(step.target, device_pointer<const u8>(found[0].source), found[0].bytes,
+               (u64)block * block_size().x + thread_index().x, (u64)blocks * block_size().x);
     block_barrier_before_fence();
     if (thread_index().x != 0) {
         return;
@@ -97,27 +120,27 @@ AWAKEN_DEVICE void take_step(const Step& step, u32* given_up, u32 block, u32 blo
     if (replay != 0) {
         step.replays[0] = replay;
     }
-    tell(step, replay);
+    tell(step, found[0], replay);
 }
 
 /// Take several steps. Launch with as many blocks in x as all steps have together. Blocks start in their order, so
 /// steps that wait come after those that wait for nothing: then none keeps another process from what it waits for.
 template <typename Steps>
-AWAKEN_DEVICE void take_steps(const Steps& steps, u32* given_up) {
+AWAKEN_DEVICE void take_steps(const Steps& steps, Found* found) {
     u32 block = block_index().x;
     u32 at = 0;
     for (; block >= steps.list[at].blocks; ++at) {
         block -= steps.list[at].blocks;
     }
-    take_step(steps.list[at], given_up, block, steps.list[at].blocks);
+    take_step(steps.list[at], found, block, steps.list[at].blocks);
 }
 AWAKEN_KERNEL(awaken_few_steps, FewSteps steps) {
-    AWAKEN_SHARED(u32, given_up, 1);
-    take_steps(steps, given_up);
+    AWAKEN_SHARED(Found, found, 1);
+    take_steps(steps, found);
 }
 AWAKEN_KERNEL(awaken_steps, ManySteps steps) {
-    AWAKEN_SHARED(u32, given_up, 1);
-    take_steps(steps, given_up);
+    AWAKEN_SHARED(Found, found, 1);
+    take_steps(steps, found);
 }
 
 }  // namespace awaken::kernels

@@ -16,7 +16,7 @@ AWAKEN_DEVICE bool wait_for_word(device_pointer<const u32> awaited, device_point
     constexpr unsigned kLooksPerQuestion = 64;  // the CPU's word is on the other side of the bus
     for (unsigned looks = 1; !is_reached(load_acquire(awaited), number); ++looks) {
         if (looks % kLooksPerQuestion == 0 && is_reached(load_acquire(released), number)) {
-            return false;
+            return is_reached(load_acquire(awaited), number);  // both may be the same word
         }
         spin_pause();
     }
