@@ -6,8 +6,8 @@
 //   decomposition.h     which rank has which cells, and what travels
 //   kernels.hip         the step, the boundary conditions, packing and unpacking
 //   compute.h           who computes: the CPU, or kernels on memory of any kind
-//   halo_exchange.h     the seven exchanges, a file of a hundred lines each
-//   simulation.cpp      the order of the steps, with and without overlap
+//   halo_exchange.h     the nine exchanges, a file of a hundred lines each
+//   simulation.cpp      the order of the steps, with and without overlap, and without the CPU
 //   checks.h            how it is known that the result is right
 #include <algorithm>
 #include <cstdio>
@@ -113,7 +113,8 @@ bool run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    MPI_Init(&argc, &argv);
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Init_thread(&argc, &argv, thread_level(argc, argv), &provided);
     const Options options = read_options(argc, argv, program);
     const bool right = run(options);
     MPI_Finalize();

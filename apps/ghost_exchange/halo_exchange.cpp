@@ -21,6 +21,10 @@ std::unique_ptr<HaloExchange> make_exchange(const Options& options, const Block&
             return exchange_staged(options, block, compute);
         case Exchange::ccl:
             return exchange_ccl(options, block, compute, *ccl);
+        case Exchange::enqueue:
+            return exchange_enqueue(options, block, compute);
+        case Exchange::graph:
+            return exchange_graph(options, block, compute);
     }
     return nullptr;
 }

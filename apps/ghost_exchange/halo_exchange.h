@@ -1,4 +1,4 @@
-// The update of a block's halo from the neighbours' cells, in seven ways that give the same halo.
+// The update of a block's halo from the neighbours' cells, in nine ways that give the same halo.
 //
 // All exchange the columns first and then the rows, so that the corners arrive without messages to diagonal neighbours
 // (decomposition.h). They differ in who packs the columns, who starts the messages, and what carries them.
@@ -41,6 +41,10 @@ class HaloExchange {
     virtual void progress() {}
     virtual void finish() {}
 
+    /// Of an exchange that is_queued() (options.h): queues the boundary conditions of x and the update in the stream of
+    /// the kernels. Waits neither for what is in the stream before nor for the update. Collective.
+    virtual void queue_halo(double* /* x */) {}
+
     /// What the buffers have cost so far.
     [[nodiscard]] virtual AllocationCosts allocation_costs() const { return {}; }
 };
@@ -49,7 +53,7 @@ class HaloExchange {
 [[nodiscard]] std::unique_ptr<HaloExchange> make_exchange(const Options& options, const Block& block, Compute& compute,
                                                           const apps::Ccl* ccl);
 
-// One for each way; halo_exchange_<way>.cpp.
+// One for each way; halo_exchange_<way>.cpp, and the last two in halo_exchange_queued.cpp.
 [[nodiscard]] std::unique_ptr<HaloExchange> exchange_packed(const Options& options, const Block& block,
                                                             Compute& compute);
 [[nodiscard]] std::unique_ptr<HaloExchange> exchange_datatype(const Block& block);
@@ -62,6 +66,10 @@ class HaloExchange {
                                                             Compute& compute);
 [[nodiscard]] std::unique_ptr<HaloExchange> exchange_ccl(const Options& options, const Block& block, Compute& compute,
                                                          const apps::Ccl& ccl);
+[[nodiscard]] std::unique_ptr<HaloExchange> exchange_enqueue(const Options& options, const Block& block,
+                                                             Compute& compute);
+[[nodiscard]] std::unique_ptr<HaloExchange> exchange_graph(const Options& options, const Block& block,
+                                                           Compute& compute);
 
 // ---- what several of them use
 

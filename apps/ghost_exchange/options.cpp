@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "program.h"
+#include "stream_communicator.h"
 
 namespace ghost_exchange {
 
@@ -24,13 +25,15 @@ constexpr Names<Memory, 6> memory_names = {{{Memory::host, "host"},
                                             {Memory::pinned, "pinned"},
                                             {Memory::system, "system"},
                                             {Memory::device, "device"}}};
-constexpr Names<Exchange, 7> exchange_names = {{{Exchange::packed, "packed"},
+constexpr Names<Exchange, 9> exchange_names = {{{Exchange::packed, "packed"},
                                                 {Exchange::datatype, "datatype"},
                                                 {Exchange::neighbour, "neighbour"},
                                                 {Exchange::persistent, "persistent"},
                                                 {Exchange::overlap, "overlap"},
                                                 {Exchange::staged, "staged"},
-                                                {Exchange::ccl, "ccl"}}};
+                                                {Exchange::ccl, "ccl"},
+                                                {Exchange::enqueue, "enqueue"},
+                                                {Exchange::graph, "graph"}}};
 constexpr Names<Processor, 2> processor_names = {{{Processor::cpu, "cpu"}, {Processor::gpu, "gpu"}}};
 constexpr Names<bool, 2> buffers_names = {{{false, "once"}, {true, "per-call"}}};
 
@@ -79,6 +82,10 @@ std::string contradiction(const Options& options) {
             return exchange + ": NCCL and RCCL send what the GPU can read, which " + memory +
                    " is not; use --memory device, managed, pinned or system";
         }
+        if (is_queued(options.exchange)) {
+            return exchange + ": the stream of kernels orders the messages, and no kernel reaches " + memory +
+                   "; use --memory device, managed, pinned or system";
+        }
         if (options.first_touch == Processor::gpu) {
             return "--first-touch gpu: no kernel reaches " + memory;
         }
@@ -91,6 +98,9 @@ std::string contradiction(const Options& options) {
     }
     if (options.buffers_per_call && options.exchange == Exchange::persistent) {
         return "--buffers per-call: the requests of " + exchange + " belong to buffers that stay";
+    }
+    if (options.buffers_per_call && is_queued(options.exchange)) {
+        return "--buffers per-call: what " + exchange + " has queued uses its buffers later";
     }
     return {};
 }
@@ -111,7 +121,8 @@ void print_help(const std::string& program) {
         "  -p, --print              print the field at the end, if a row has 100 cells or fewer\n"
         "  --memory KIND            host, staged, managed, pinned, system or device (default %s)\n"
         "  --buffers WHEN           allocate them once or per-call (default once)\n"
-        "  --exchange WAY           packed, datatype, neighbour, persistent, overlap, staged or ccl (default %s)\n"
+        "  --exchange WAY           packed, datatype, neighbour, persistent, overlap, staged, ccl, enqueue or graph\n"
+        "                           (default %s)\n"
         "  --first-touch PROCESSOR  who writes the initial values, cpu or gpu (default: cpu where it can)\n"
         "  --check                  check the result and the exchange; exit status 1 where something is wrong\n"
         "  --ranges                 print a table of wall-clock times, range by range\n"
@@ -120,8 +131,8 @@ void print_help(const std::string& program) {
         "  --link GB/S              bandwidth between neighbours, for the last line (default: that of the GPU's "
         "links)\n"
         "  --help                   print this and exit\n\n"
-        "All memories go with all exchanges, but ccl needs memory that the GPU can read, which host and staged are "
-        "not.\n"
+        "All memories go with all exchanges, but ccl, enqueue and graph need memory that the GPU can read, which host "
+        "and\nstaged are not.\n"
         "With these two, overlap computes and looks after messages by turns, and staged copies within host memory.\n\n"
         "K, M and G after a number multiply it by 1024, 1024^2 and 1024^3.\n",
         program.c_str(), program.c_str(), defaults.imax, defaults.jmax, defaults.nhalo, defaults.iterations,
@@ -139,6 +150,11 @@ std::string name_of(Exchange exchange) {
 }
 std::string name_of(Processor processor) {
     return name_in(processor_names, processor);
+}
+
+int thread_level(int argc, char** argv) {
+    return apps::StreamCommunicator::thread_level(argc, argv, {name_of(Exchange::enqueue), name_of(Exchange::graph)},
+                                                  MPI_THREAD_SINGLE);
 }
 
 Options read_options(int argc, char** argv, const std::string& program) {

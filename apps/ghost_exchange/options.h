@@ -26,6 +26,8 @@ enum class Exchange {
     overlap,     ///< as packed, while the cells that need no halo are computed
     staged,      ///< as packed, copied to buffers of host memory by hand: for an MPI without GPU support
     ccl,         ///< as packed, by grouped sends and receives of NCCL or RCCL, in the order of a stream
+    enqueue,     ///< as packed, by MPI's stream API in the order of the kernels: the CPU waits for nothing
+    graph,       ///< the same, captured into a graph that each step launches
 };
 
 enum class Processor { cpu, gpu };
@@ -50,6 +52,11 @@ struct Options {
     double link_gb_s = 0;  ///< per direction, between neighbours; 0: from what is known of the GPU
 };
 
+/// Whether the GPU's stream orders the messages among the kernels.
+[[nodiscard]] inline bool is_queued(Exchange exchange) {
+    return exchange == Exchange::enqueue || exchange == Exchange::graph;
+}
+
 /// Whether kernels work on the field where it lies.
 [[nodiscard]] inline bool kernels_reach(Memory memory) {
     return memory != Memory::host && memory != Memory::staged;
@@ -58,6 +65,8 @@ struct Options {
 [[nodiscard]] std::string name_of(Memory memory);
 [[nodiscard]] std::string name_of(Exchange exchange);
 [[nodiscard]] std::string name_of(Processor processor);
+/// The level that MPI is to be initialised with, before the command line can be read.
+[[nodiscard]] int thread_level(int argc, char** argv);
 
 /// Reads the command line. Ends all ranks with success after --help, and with exit_misuse where it cannot be understood
 /// or asks for what does not go together. Collective.

@@ -55,6 +55,7 @@ class Simulation {
     void exchange();
     void step(bool first);
     void overlapped_step(bool first);
+    void queued_step(bool first, bool waits);
     /// Counts a step that took so long.
     void count_step(double seconds, bool first);
 

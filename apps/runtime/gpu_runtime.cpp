@@ -453,6 +453,25 @@ hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int
     FORWARD(hipStreamWaitEvent, cudaStreamWaitEvent, stream, event, flags);
 }
 
+hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode) {
+    FORWARD(hipStreamBeginCapture, cudaStreamBeginCapture, stream, mode);
+}
+hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph) {
+    FORWARD(hipStreamEndCapture, cudaStreamEndCapture, stream, graph);
+}
+hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* executable, hipGraph_t graph, unsigned long long flags) {
+    FORWARD(hipGraphInstantiateWithFlags, cudaGraphInstantiateWithFlags, executable, graph, flags);
+}
+hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream) {
+    FORWARD(hipGraphLaunch, cudaGraphLaunch, executable, stream);
+}
+hipError_t hipGraphDestroy(hipGraph_t graph) {
+    FORWARD(hipGraphDestroy, cudaGraphDestroy, graph);
+}
+hipError_t hipGraphExecDestroy(hipGraphExec_t executable) {
+    FORWARD(hipGraphExecDestroy, cudaGraphExecDestroy, executable);
+}
+
 hipError_t hipEventCreate(hipEvent_t* event) {
     FORWARD(hipEventCreate, cudaEventCreate, event);
 }

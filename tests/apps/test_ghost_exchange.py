@@ -18,7 +18,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, Result, mpiexec
+from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, PREFIX_OF_ABI, ROOT, VENV, Result, mpiexec
 from test_programs import compile_library
 
 PROGRAM = "ghost_exchange"
@@ -27,7 +27,8 @@ RESULT_LINE = re.compile(
     r"ghost cell (\d+\.\d{6}) total (\d+\.\d{6})"
 )
 MEMORIES = ("host", "staged", "managed", "pinned", "system", "device")
-EXCHANGES = ("packed", "datatype", "neighbour", "persistent", "overlap", "staged", "ccl")
+EXCHANGES = ("packed", "datatype", "neighbour", "persistent", "overlap", "staged", "ccl", "enqueue", "graph")
+ON_GPUS = ("ccl", "enqueue", "graph")  # they need memory that the GPU can read
 CHECKS = ("decomposition", "mass", "halo", "eigenmode")
 
 
@@ -35,8 +36,7 @@ WAYS = [
     (memory, exchange)
     for memory in MEMORIES
     for exchange in EXCHANGES
-    # NCCL and RCCL need memory that the GPU can read.
-    if exchange != "ccl" or memory not in ("host", "staged")
+    if exchange not in ON_GPUS or memory not in ("host", "staged")
 ]
 
 
@@ -154,6 +154,24 @@ def test_streams_may_order_the_messages(exchange: str, abi: str, gpus: str, tmp_
     check_result(result, 41, 37, 8)
     (note,) = (note for note in json.loads(report.read_text())["notes"] if "in the order of the default" in note)
     assert int(note.split()[0]) > 20, note
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize(("abi", "gpus"), [("mpich", "cuda:4"), ("openmpi", "hip:4"), ("mpich", "hip:4")])
+@pytest.mark.parametrize("exchange", ["enqueue", "graph"])
+def test_the_stream_orders_what_is_queued(exchange: str, abi: str, gpus: str, tmp_path: Path) -> None:
+    """However late the GPU is. A graph of each of the two arrays is captured once, whatever the number of steps."""
+    sent = []
+    for iterations in (8, 13):
+        report = tmp_path / "report.json"
+        words = ("-i", "41", "-j", "37", "-c", "-I", str(iterations), "--exchange", exchange, "--checksum")
+        result = run(abi, gpus, *words, ranks=4, AWAKEN_REPORT=str(report), AWAKEN_TEST_DELAYS="3:200")
+        assert f"# checksum: 0x{checksum(reference(41, 37, iterations)):016x}\n" in result.out, result.out + result.err
+        calls = json.loads(report.read_text())["calls"]
+        sent.append(sum(row["calls"] for row in calls if row["function"] == "MPIX_Isend_enqueue"))
+    # Each rank of the grid of 2 x 2 sends two messages in an update; in those of the smallest blocks, too.
+    small = 23 if exchange == "enqueue" else 1
+    assert sent == [4 * 2 * (updates + small) for updates in ((9, 14) if exchange == "enqueue" else (2, 2))]
 
 
 @pytest.mark.long
@@ -485,6 +503,9 @@ def test_a_spoiled_corner_is_noticed_by_the_halo_alone(faulty_halo: Path) -> Non
         ("--link 0", "--link 0: not a positive number"),
         ("--memory host --exchange ccl", "--exchange ccl: NCCL and RCCL send what the GPU can read"),
         ("--memory staged --exchange ccl", "which --memory staged is not; use --memory device"),
+        ("--memory host --exchange enqueue", "no kernel reaches --memory host; use --memory device, managed, "),
+        ("--memory staged --exchange graph", "--exchange graph: the stream of kernels orders the messages"),
+        ("--exchange graph --buffers per-call", "what --exchange graph has queued uses its buffers later"),
         ("--exchange datatype --buffers per-call", "--exchange datatype has no buffers"),
         ("--exchange persistent --buffers per-call", "belong to buffers that stay"),
         ("--memory host --first-touch gpu", "no kernel reaches --memory host"),
@@ -521,6 +542,40 @@ def test_what_the_gpu_cannot_is_refused(gpus: str, words: str, variables: dict[s
     assert result.status == 2
     assert result.err.count(complaint) == 1, result.err
     assert not RESULT_LINE.search(result.out)
+
+
+@pytest.mark.parametrize(
+    ("abi", "gpus", "exchange", "reason"),
+    [
+        ("mpich", "cuda:2", "enqueue", "the MPI does not know this GPU's streams"),  # it has the functions
+        ("mpich", "hip:2", "graph", "the MPI does not know this GPU's streams"),
+        ("openmpi", "cuda:2", "graph", "the MPI has no MPIX_Info_set_hex"),
+        ("openmpi", "hip:2", "enqueue", "the MPI has no MPIX_Info_set_hex"),
+        ("mpi5", "cuda:2", "enqueue", "the MPI has no MPIX_Info_set_hex"),
+    ],
+)
+def test_nothing_is_queued_without_awaken(abi: str, gpus: str, exchange: str, reason: str) -> None:
+    machine = {"AWAKEN_EMULATE": gpus, "LD_LIBRARY_PATH": str(BUILD / "lib" / "awaken" / "emulator")}
+    result = mpiexec(abi, PROGRAM, "-i", "9", "-j", "9", "-I", "1", "--exchange", exchange, environment=machine)
+    assert result.status == 2
+    assert result.err.count(f"ghost_exchange: --exchange {exchange}: {reason}; put `awaken exec` before") == 1
+    assert not RESULT_LINE.search(result.out)
+
+
+def test_nothing_is_queued_without_a_gpu() -> None:
+    result = run("mpich", None, "--exchange", "graph")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("ghost_exchange: no GPU, or no GPU runtime: looked for ")
+
+
+@pytest.mark.parametrize("abi", ["mpich", "openmpi"])
+def test_nothing_is_queued_by_an_mpi_for_one_thread(abi: str, tmp_path: Path) -> None:
+    compiler = PREFIX_OF_ABI[abi] / "bin" / "mpicc"
+    library = compile_library(compiler, "one_thread.c", tmp_path / "one_thread.so")
+    words = ("-i", "9", "-j", "9", "-I", "1", "--exchange", "enqueue")
+    result = run(abi, "cuda:2", *words, LD_PRELOAD=str(library))
+    assert result.status == 2
+    assert result.err.count("ghost_exchange: --exchange enqueue: what is queued takes MPI_THREAD_MULTIPLE") == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- binding

@@ -54,6 +54,14 @@ enum {
     hipEventDisableTiming = 2
 };
 
+/// What other work may do while a stream is captured: nothing that a capture cannot hold, in any thread; the same in
+/// this thread; anything.
+typedef enum hipStreamCaptureMode {
+    hipStreamCaptureModeGlobal = 0,
+    hipStreamCaptureModeThreadLocal = 1,
+    hipStreamCaptureModeRelaxed = 2
+} hipStreamCaptureMode;
+
 /// HIP's numbers, which are not CUDA's.
 typedef enum hipDeviceAttribute_t {
     hipDeviceAttributeConcurrentManagedAccess = 9,  ///< managed memory may be used by CPU and GPU at the same time
@@ -70,6 +78,8 @@ typedef enum hipDeviceAttribute_t {
 typedef int hipDevice_t;
 typedef struct ihipStream_t* hipStream_t;
 typedef struct ihipEvent_t* hipEvent_t;
+typedef struct ihipGraph* hipGraph_t;
+typedef struct hipGraphExec* hipGraphExec_t;
 typedef struct ihipModule_t* hipModule_t;
 typedef struct ihipModuleSymbol_t* hipFunction_t;
 
@@ -132,6 +142,15 @@ hipError_t hipStreamSynchronize(hipStream_t stream);
 hipError_t hipStreamQuery(hipStream_t stream);
 /// What is queued in the stream from now on waits, on the GPU, until the event has happened.
 hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags);
+
+/// What is queued in the stream between these two calls is not done: it becomes a graph.
+hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode);
+hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph);
+/// What can be launched, again and again. The graph itself may be destroyed then.
+hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t* executable, hipGraph_t graph, unsigned long long flags);
+hipError_t hipGraphLaunch(hipGraphExec_t executable, hipStream_t stream);
+hipError_t hipGraphDestroy(hipGraph_t graph);
+hipError_t hipGraphExecDestroy(hipGraphExec_t executable);
 
 hipError_t hipEventCreate(hipEvent_t* event);
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned int flags);
