@@ -82,7 +82,7 @@ class Machine {
     /// there.
     virtual void mark_communication() = 0;
     virtual void wait_for_mark() = 0;
-    /// The queue of copies as a stream, for NCCL or RCCL; null where there is no GPU.
+    /// The queue of copies as a stream, for sums that are queued there; null where there is no GPU.
     [[nodiscard]] virtual hipStream_t communication_stream() const = 0;
 };
 

@@ -3,9 +3,25 @@
 #include <algorithm>
 #include <vector>
 
+#include "device.h"
+#include "stream_communicator.h"
+
 namespace xtx {
 
 namespace {
+
+/// Calls sum(values, count, type) for each part of the block. A complex sum is that of its parts, so all that is summed
+/// up are real numbers. MPI's large counts are not in all MPIs; calls of a part each are.
+void for_each_part(void* block, const Layout& layout, std::size_t part, const auto& sum) {
+    auto* const bytes = static_cast<unsigned char*>(block);
+    const auto cut = [&](unsigned char* values, std::size_t count, std::size_t size, MPI_Datatype type) {
+        for (std::size_t first = 0; first < count; first += part) {
+            sum(values + first * size, static_cast<int>(std::min(part, count - first)), type);
+        }
+    };
+    cut(bytes, layout.doubles, sizeof(double), MPI_DOUBLE);
+    cut(bytes + layout.floats_offset, layout.floats, sizeof(float), MPI_FLOAT);
+}
 
 class MpiReduction : public Reduction {
   public:
@@ -20,28 +36,18 @@ class MpiReduction : public Reduction {
     bool works_on_host() const override { return _way == Way::staged; }
 
     void sum(void* block, const Layout& layout) override {
-        auto* const bytes = static_cast<unsigned char*>(block);
-        sum_parts(bytes, layout.doubles, sizeof(double), MPI_DOUBLE);
-        sum_parts(bytes + layout.floats_offset, layout.floats, sizeof(float), MPI_FLOAT);
+        for_each_part(block, layout, _part, [&](void* values, int count, MPI_Datatype type) {
+            if (_way == Way::mpi_nonblocking) {
+                MPI_Iallreduce(MPI_IN_PLACE, values, count, type, MPI_SUM, MPI_COMM_WORLD, &_requests.emplace_back());
+            } else {
+                MPI_Allreduce(MPI_IN_PLACE, values, count, type, MPI_SUM, MPI_COMM_WORLD);
+            }
+        });
         MPI_Waitall(static_cast<int>(_requests.size()), _requests.data(), MPI_STATUSES_IGNORE);
         _requests.clear();
     }
 
   private:
-    /// A complex sum is that of its parts, so all that is summed up are real numbers. MPI's large counts are not in all
-    /// MPIs; calls of a part each are.
-    void sum_parts(unsigned char* values, std::size_t count, std::size_t size, MPI_Datatype type) {
-        for (std::size_t first = 0; first < count; first += _part) {
-            const int here = static_cast<int>(std::min(_part, count - first));
-            void* const at = values + first * size;
-            if (_way == Way::mpi_nonblocking) {
-                MPI_Iallreduce(MPI_IN_PLACE, at, here, type, MPI_SUM, MPI_COMM_WORLD, &_requests.emplace_back());
-            } else {
-                MPI_Allreduce(MPI_IN_PLACE, at, here, type, MPI_SUM, MPI_COMM_WORLD);
-            }
-        }
-    }
-
     Way _way;
     std::size_t _part;
     std::vector<MPI_Request> _requests;
@@ -73,9 +79,40 @@ class CclReduction : public Reduction {
     hipStream_t _stream;
 };
 
+class QueuedReduction : public Reduction {
+  public:
+    QueuedReduction(hipStream_t stream, long long part)
+        : _communicator(stream), _stream(stream), _part(static_cast<std::size_t>(part)) {}
+
+    const std::string& problem() const { return _communicator.problem(); }
+    std::string name() const override { return "MPIX_Allreduce_enqueue"; }
+    bool is_queued() const override { return true; }
+
+    void sum(void* block, const Layout& layout) override {
+        for_each_part(block, layout, _part,
+                      [&](void* values, int count, MPI_Datatype type) { _communicator.sum(values, count, type); });
+    }
+    void finish() override { HIP_CHECK(hipStreamSynchronize(_stream)); }
+
+  private:
+    apps::StreamCommunicator _communicator;
+    hipStream_t _stream;
+    std::size_t _part;
+};
+
+/// Null where it cannot be used.
+template <class Queued>
+std::unique_ptr<Reduction> usable(std::unique_ptr<Queued> reduction, std::string& why_not) {
+    why_not = reduction->problem();
+    return why_not.empty() ? std::move(reduction) : nullptr;
+}
+
 }  // namespace
 
 std::unique_ptr<Reduction> make_reduction(Way way, long long part, hipStream_t stream, std::string& why_not) {
+    if (way == Way::enqueue) {
+        return usable(std::make_unique<QueuedReduction>(stream, part), why_not);
+    }
     if (way != Way::ccl) {
         return std::make_unique<MpiReduction>(way, part);
     }
@@ -83,12 +120,7 @@ std::unique_ptr<Reduction> make_reduction(Way way, long long part, hipStream_t s
         why_not = "NCCL and RCCL need a GPU";
         return nullptr;
     }
-    auto reduction = std::make_unique<CclReduction>(stream);
-    why_not = reduction->problem();
-    if (!why_not.empty()) {
-        return nullptr;
-    }
-    return reduction;
+    return usable(std::make_unique<CclReduction>(stream), why_not);
 }
 
 }  // namespace xtx

@@ -6,7 +6,7 @@
 //
 //   plan.h        the sizes         pipeline.h   products and reductions of all blocks
 //   input.h       what X holds      machine.h    who multiplies: a GPU, or the CPU
-//   check.h       is S right?       reduction.h  who sums up: MPI, NCCL or RCCL, MPI on host copies
+//   check.h       is S right?       reduction.h  who sums up: MPI, NCCL or RCCL, MPI on host copies, MPI in a stream
 //   model.h       how fast could it be?
 //
 // The first lines of the result are those of the benchmark by which such codes have been judged; what follows, marked
@@ -25,11 +25,13 @@
 #include "program.h"
 #include "ranges.h"
 #include "reduction.h"
+#include "stream_communicator.h"
 
 namespace {
 
 constexpr auto program = "xtx";
 
+constexpr const char* ways[] = {"mpi", "mpi-nonblocking", "ccl", "staged", "enqueue"};  ///< xtx::Way
 enum class Overlap : int { off, on, both };
 enum class Where : int { any, gpu, cpu };
 
@@ -423,7 +425,7 @@ bool benchmark(const Options& options) {
     std::string why_not;
     const std::unique_ptr<xtx::Reduction> reduction =
         xtx::make_reduction(static_cast<xtx::Way>(options.way), options.part, machine->communication_stream(), why_not);
-    apps::leave_if(program, why_not.empty() ? "" : "--reduce ccl: " + why_not);
+    apps::leave_if(program, why_not.empty() ? "" : "--reduce " + std::string(ways[options.way]) + ": " + why_not);
     const xtx::Rows rows = xtx::rows_of(options.problem, rank, ranks);
     apps::leave_if(program, machine->refusal(options.problem, rows.count));
 
@@ -439,7 +441,8 @@ bool benchmark(const Options& options) {
 int main(int argc, char** argv) {
     // On the CPU a thread multiplies, which calls no MPI.
     int provided = MPI_THREAD_SINGLE;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    MPI_Init_thread(&argc, &argv, apps::StreamCommunicator::thread_level(argc, argv, {"enqueue"}, MPI_THREAD_FUNNELED),
+                    &provided);
     Options options;
     constexpr long long most = 1LL << 40;
     apps::parse(
@@ -448,7 +451,7 @@ int main(int argc, char** argv) {
          {"vectors", "columns of X", &options.problem.vectors, 1, most},
          {"block", "columns of a block; 0: chosen, and filled up, as DFT-FE does", &options.problem.block, 0, most},
          {"fill-blocks", "more vectors, until the last block is full", &options.fills_blocks, 0, 1, {}, true},
-         {"reduce", "sum up by", &options.way, 0, 0, {"mpi", "mpi-nonblocking", "ccl", "staged"}},
+         {"reduce", "sum up by", &options.way, 0, 0, {std::begin(ways), std::end(ways)}},
          {"overlap", "products with reductions", &options.overlap, 0, 0, {"off", "on", "both"}},
          {"precision", "of products and sums", &options.precision, 0, 0, {"double", "mixed-communication", "mixed"}},
          {"complex", "X^T conj(X) of complex vectors", &options.is_complex, 0, 1, {}, true},

@@ -126,13 +126,17 @@ CASES = [
     ("openmpi", "cuda:3", "mpi", "mixed", "real"),
     ("openmpi", "hip:3", "staged", "double", "complex"),
     ("mpi5", "cuda:3", "ccl", "mixed", "complex"),
+    ("mpich", "cuda:3", "enqueue", "mixed", "real"),
+    ("mpich", "hip:3", "enqueue", "double", "complex"),
+    ("openmpi", "cuda:3", "enqueue", "mixed-communication", "complex"),
+    ("openmpi", "hip:3", "enqueue", "mixed", "real"),
 ]
-FOR_SANITIZERS = (CASES[1], CASES[5])
+FOR_SANITIZERS = (CASES[1], CASES[5], CASES[9], CASES[12])
 ALL_CASES = list(
     itertools.product(
         ("mpich", "openmpi"),
         ("cuda:3", "hip:3"),
-        ("mpi", "mpi-nonblocking", "ccl", "staged"),
+        ("mpi", "mpi-nonblocking", "ccl", "staged", "enqueue"),
         ("double", "mixed-communication", "mixed"),
         ("real", "complex"),
     )
@@ -156,7 +160,8 @@ def test_each_reduction_and_precision(abi: str, gpus: str, reduce: str, precisio
     result = check_on_gpus(abi, gpus, reduce, precision, numbers, ranks=3)
     library = "cuBLAS 1" if gpus.startswith("cuda") else "hipBLAS (libhipblas.so."
     assert figure(result.out, "products").startswith(library)
-    names = {"mpi": "MPI_Allreduce", "mpi-nonblocking": "MPI_Iallreduce", "staged": "MPI_Allreduce on a host copy"}
+    names = {"mpi": "MPI_Allreduce", "mpi-nonblocking": "MPI_Iallreduce", "staged": "MPI_Allreduce on a host copy",
+             "enqueue": "MPIX_Allreduce_enqueue"}  # fmt: skip
     ccl = "NCCL 2." if gpus.startswith("cuda") else "RCCL 2."
     assert figure(result.out, "reductions").startswith(names.get(reduce, ccl))
 
@@ -169,7 +174,7 @@ def test_all_reductions_and_precisions(abi: str, gpus: str, reduce: str, precisi
 
 @pytest.mark.long
 @pytest.mark.parametrize("ranks", [5, 6, 7, 8])
-@pytest.mark.parametrize("reduce", ["mpi", "ccl", "staged"])
+@pytest.mark.parametrize("reduce", ["mpi", "ccl", "staged", "enqueue"])
 @pytest.mark.parametrize("abi", ["mpich", "openmpi"])
 def test_many_ranks(abi: str, reduce: str, ranks: int) -> None:
     check_on_gpus(abi, f"cuda:{ranks}", reduce, "mixed", "complex", ranks=ranks, block=5)
@@ -220,6 +225,30 @@ def test_without_nccl_its_reduction_is_refused(tmp_path: Path) -> None:
     result = mpiexec("mpich", "xtx", *sizes(100, 20, 5), "--reduce", "ccl", environment=machine)
     assert result.status == 2
     assert "xtx: --reduce ccl: libnccl.so.2: cannot open shared object file" in result.err
+
+
+@pytest.mark.parametrize(
+    ("abi", "reason"),
+    [("mpich", "the MPI does not know this GPU's streams"), ("openmpi", "the MPI has no MPIX_Info_set_hex")],
+)
+@pytest.mark.parametrize("gpus", ["cuda:2", "hip:2"])
+def test_without_awaken_nothing_is_queued(abi: str, reason: str, gpus: str) -> None:
+    machine = {"AWAKEN_EMULATE": gpus, "LD_LIBRARY_PATH": str(EMULATOR)}
+    result = mpiexec(abi, "xtx", *sizes(100, 20, 5), "--reduce", "enqueue", environment=machine)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.count(f"xtx: --reduce enqueue: {reason}; put `awaken exec` before the program") == 1
+
+
+def test_what_is_queued_is_in_the_streams_order() -> None:
+    """However late the GPU is; in parts, too, each of which is a sum of its own."""
+    words = ("--reduce", "enqueue", "--input", "random", "--precision", "mixed", *FEW)
+    bits = set()
+    for part in ("1000", "50"):
+        late = {"AWAKEN_TEST_DELAYS": "5:300"}
+        result = on_gpus("mpich", "cuda:2", *sizes(120, 24, 8), *words, "--part", part, ranks=2, **late)
+        check_run(result, 120, 24, 8, ranks=2, mixed=True)
+        bits.add(figure(result.out, "bits of the result, overlap on"))
+    assert len(bits) == 1
 
 
 def test_memory_is_shared_by_the_ranks_of_a_gpu_alone() -> None:
@@ -465,7 +494,7 @@ def test_a_wrong_sum_on_a_gpus_host_copy_is_noticed(faulty_mpi: Path) -> None:
         (["--dofs", "0"], "--dofs 0: out of range"),
         (["--vectors", "-1"], "--vectors -1: out of range"),
         (["--block", "-1"], "--block -1: out of range"),
-        (["--reduce", "gossip"], "--reduce gossip: not one of mpi, mpi-nonblocking, ccl or staged"),
+        (["--reduce", "gossip"], "--reduce gossip: not one of mpi, mpi-nonblocking, ccl, staged or enqueue"),
         (["--precision"], "--precision needs a value"),
         (["--complex=1"], "--complex takes no value"),
         (["--overlap", "perhaps"], "--overlap perhaps: not one of off, on or both"),
@@ -473,6 +502,7 @@ def test_a_wrong_sum_on_a_gpus_host_copy_is_noticed(faulty_mpi: Path) -> None:
         (["--device", "cpu", "--vectors", "1G", "--block", "1"], "and 1000000 are the most: use a larger --block"),
         (["--bare-products", "--overlap", "on"], "--bare-products compares with products that nothing overlaps"),
         (["--device", "cpu", "--reduce", "ccl"], "--reduce ccl: NCCL and RCCL need a GPU"),
+        (["--device", "cpu", "--reduce", "enqueue"], "--reduce enqueue: there is no GPU whose stream could order"),
         (["--device", "cpu", "--input", "random"], "use --check samples, or --input constant"),
         (["--device", "cpu", "--dofs", "1024G"], "use fewer --dofs or --vectors, smaller --block, or more ranks"),
         # Two blocks of 2^40 numbers, and the copy that is handed on: on the CPU all come from the same memory.
