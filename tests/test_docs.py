@@ -66,6 +66,14 @@ def test_the_first_program_is_shown_as_it_is(page: str) -> None:
     assert set(shown.splitlines()) <= set(program)
 
 
+def test_the_graphs_program_is_shown_as_it_is() -> None:
+    page = (ROOT / "docs" / "tutorial" / "9-graph.md").read_text()
+    shown = "".join(re.findall(r"^```cpp$\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)).splitlines()
+    program = [line.strip() for line in (ROOT / "apps" / "examples" / "graph_halo.cpp").read_text().splitlines()]
+    assert shown
+    assert {line.strip() for line in shown} <= set(program)
+
+
 def check(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, str(tree / "tools" / "docs.py"), *options]
     return subprocess.run(words, capture_output=True, text=True, timeout=harness.HANG_S, check=False)
