@@ -11,7 +11,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, EXAMPLES, PING_PONGS, ROOT, mpiexec
+from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, EXAMPLES, PING_PONGS, PREFIX_OF_ABI, ROOT, mpiexec
 
 AWAKEN = AWAKEN_OF_BUILD
 EMULATOR = BUILD / "lib" / "awaken" / "emulator"
@@ -134,3 +134,29 @@ def test_debians_mpich(debian_ping_pong: Path, gpus: str) -> None:
     result = run(AWAKEN, "exec", "--")
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("Transfer size (B): ") == 14
+
+
+@pytest.fixture(scope="module", params=["mpich", "openmpi"])
+def graph_halo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The MPI, and the program that the tutorial compiles, which the build leaves out."""
+    abi = str(request.param)
+    apps, program = ROOT / "apps", tmp_path_factory.mktemp(abi) / "graph_halo"
+    sources = [apps / "examples" / "graph_halo.cpp", apps / "runtime" / "gpu_runtime.cpp"]
+    folders = [f"-I{folder}" for folder in (ROOT / "include", apps / "include", apps / "common")]
+    compiler = PREFIX_OF_ABI[abi] / "bin" / "mpicxx"
+    # Open MPI has no such functions to link.
+    flags = ["-std=c++20", "-DAWAKEN_WEAK_MPIX", *folders]
+    subprocess.run([compiler, *flags, *sources, "-o", program, "-ldl"], check=True, timeout=harness.HANG_S)
+    return abi, program
+
+
+@pytest.mark.parametrize("gpus", ["cuda:2", "hip:2"])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_graph_replays_a_halo(graph_halo: tuple[str, Path], ranks: int, gpus: str) -> None:
+    abi, program = graph_halo
+    late = {"AWAKEN_TEST_DELAYS": "4:100"}
+    result = mpiexec(
+        abi, str(program), ranks=ranks, before=[AWAKEN, "exec", "--"], AWAKEN_EMULATE=gpus, environment=late
+    )
+    assert result.status == 0, result.err
+    assert result.out == f"PASS graph_halo: 50 steps of {ranks * 100_000} cells, 0 wrong\n"
