@@ -5,6 +5,7 @@
 // --exchange graph captures that piece once and launches it in every step. A graph belongs to its memory, and the field
 // is in one of two arrays after each step: each has a graph of its own.
 #include <map>
+#include <utility>
 
 #include "device.h"
 #include "halo_exchange.h"
@@ -78,6 +79,10 @@ class GraphExchange final : public QueuedExchange {
     }
 
     void queue_halo(double* x) override {
+        // The first one is only queued: it may load kernels and make room, which no capture can hold.
+        if (!std::exchange(_has_begun, true)) {
+            return QueuedExchange::queue_halo(x);
+        }
         hipGraphExec_t& graph = _graphs[x];
         if (graph == nullptr) {
             graph = capture(x);
@@ -97,6 +102,7 @@ class GraphExchange final : public QueuedExchange {
         return graph;
     }
 
+    bool _has_begun = false;
     std::map<const double*, hipGraphExec_t> _graphs;
 };
 
