@@ -18,6 +18,7 @@
 
 #include "ccl/arithmetic.h"
 #include "ccl/mesh.h"
+#include "core/capture.h"
 #include "front_end.h"
 #include "runtime_state.h"
 
@@ -100,6 +101,8 @@ struct Communicator {
     Context& context;
     const std::unique_ptr<Mesh> mesh;
     std::atomic<bool> aborted{false};
+
+    std::atomic<int> graphs{0};  ///< operations that graphs hold
 
     std::mutex lock;
     Ticket last;      ///< of the operations queued so far
@@ -395,6 +398,20 @@ void perform(Communicator& communicator, const std::vector<Call>& calls) {
     }
 }
 
+/// Holds a communicator for a graph. The real libraries' communicators do not end before.
+struct GraphReference {
+    explicit GraphReference(std::shared_ptr<Communicator> given) : communicator(std::move(given)) {
+        ++communicator->graphs;
+    }
+    ~GraphReference() {
+        --communicator->graphs;
+        communicator->graphs.notify_all();
+    }
+    GraphReference(const GraphReference&) = delete;
+    GraphReference& operator=(const GraphReference&) = delete;
+    const std::shared_ptr<Communicator> communicator;
+};
+
 void submit(const std::shared_ptr<Communicator>& communicator, const std::vector<Queued>& group) {
     std::vector<Call> calls;
     std::vector<std::shared_ptr<Stream>> streams;
@@ -406,6 +423,13 @@ void submit(const std::shared_ptr<Communicator>& communicator, const std::vector
         if (std::find(streams.begin(), streams.end(), queued.stream) == streams.end()) {
             streams.push_back(queued.stream);
         }
+    }
+    if (is_capturing(*streams.front())) {
+        // The graph orders its operations. Nothing is queued that others could wait for.
+        auto held = std::make_shared<const GraphReference>(communicator);
+        streams.front()->submit(
+            [held = std::move(held), calls = std::move(calls)] { perform(*held->communicator, calls); });
+        return;
     }
     const std::lock_guard guard(communicator->lock);
     std::vector<Ticket> after{communicator->last};
@@ -569,6 +593,9 @@ ncclResult_t end(ncclComm_t handle, bool abort) noexcept {
             communicator.mesh->interrupt();
         }
         communicator.wait();
+        for (int graphs = communicator.graphs; graphs != 0; graphs = communicator.graphs) {
+            communicator.graphs.wait(graphs);
+        }
         static_cast<void>(communicators().remove(handle));
     });
 }
