@@ -11,7 +11,9 @@
 #include "call/held_type.h"
 #include "call/object_life.h"
 #include "call/services.h"
+#include "enqueue/ccl_collectives.h"
 #include "enqueue/natives.h"
+#include "enqueue/stream_ccl.h"
 #include "enqueue/stream_comms.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -167,6 +169,34 @@ int progress_thread(StreamNumber stream) {
 
 // ---- communicators --------------------------------------------------------------------------------------------------
 
+/// Gives a new communicator its stream. All members call this; `stream` is null for those that have none.
+/// @param original  of a copy: the communicator that has the same members
+void add_stream(const MPI_Comm made, const std::shared_ptr<ProgramStream>& stream,
+                const std::shared_ptr<StreamComm>* const original = nullptr) {
+    StreamComms& all = StreamComms::instance();
+    const auto meet = [&] {
+        if (original == nullptr) {
+            all.meet(made);
+        }
+    };
+    try {
+        all.add(made, stream);
+    } catch (const Error&) {
+        static_cast<void>(StreamCcl::agree(made, nullptr));
+        meet();
+        throw;
+    }
+    std::shared_ptr<StreamCcl> library = StreamCcl::agree(made, stream != nullptr ? &stream->stream : nullptr);
+    const std::shared_ptr<StreamComm> added = all.find(made);
+    if (added != nullptr) {
+        added->set_library(std::move(library));
+    }
+    meet();
+    if (added != nullptr && original != nullptr && *original != nullptr) {
+        added->meet_as(**original);
+    }
+}
+
 /// MPI_Comm_free and MPI_Comm_disconnect.
 struct FreeStreamComm {
     template <Function function>
@@ -190,10 +220,7 @@ struct CopyStreamComm {
             StreamComms& all = StreamComms::instance();
             if (all.covers(comm)) {
                 const std::shared_ptr<StreamComm> found = all.find(comm);
-                all.add(*made, found != nullptr ? found->stream() : nullptr);
-                if (found != nullptr) {
-                    all.find(*made)->meet_as(*found);
-                }
+                add_stream(*made, found != nullptr ? found->stream() : nullptr, &found);
             }
         }
         return error;
@@ -244,8 +271,7 @@ int stream_comm_create(MPI_Comm comm, StreamNumber stream, MPI_Comm* newcomm) {
         }
         const int error = real.Comm_dup(comm, newcomm);
         if (error == MPI_SUCCESS && any_stream != 0) {
-            StreamComms::instance().add(*newcomm, own);
-            StreamComms::instance().meet(*newcomm);
+            add_stream(*newcomm, own);
             serve_objects();
         }
         return error;
@@ -716,6 +742,9 @@ int allreduce_enqueue(const void* send, void* receive, Count count, MPI_Datatype
                                                                                                 type, op, comm);
         }
         check_type(call, count, type, has_large<Function::Iallreduce_c>());
+        if (queue_by_library(call, *of, {coll::Kind::allreduce, {send, count, type}, {receive, count, type}, op})) {
+            return int{MPI_SUCCESS};
+        }
         const auto kept = held(type);
         const void* from = send;
         void* to = receive;
@@ -739,6 +768,11 @@ int bcast_enqueue(void* buffer, Count count, MPI_Datatype type, int root, MPI_Co
         const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
         check_type(call, count, type, has_large<Function::Ibcast_c>());
         check_root(call, root, comm);
+        const StreamCollective::Buffer whole{buffer, count, type};
+        if (queue_by_library(call, *of,
+                             {.kind = coll::Kind::broadcast, .send = whole, .receive = whole, .root = root})) {
+            return int{MPI_SUCCESS};
+        }
         int rank = 0;
         layer().real.Comm_rank(comm, &rank);
         const auto kept = held(type);
@@ -766,6 +800,12 @@ int exchange_enqueue(const void* send, Count send_count, MPI_Datatype send_type,
             check_type(call, send_count, send_type, has_large<large>());
         }
         check_type(call, receive_count, receive_type, has_large<large>());
+        if (queue_by_library(call, *of,
+                             {all_sent ? coll::Kind::alltoall : coll::Kind::allgather,
+                              {send, send_count, send_type},
+                              {receive, receive_count, receive_type}})) {
+            return int{MPI_SUCCESS};
+        }
         int size = 0;
         layer().real.Comm_size(comm, &size);
         const auto out_type = held(in_place ? receive_type : send_type), in_type = held(receive_type);
@@ -794,6 +834,10 @@ int reduce_scatter_block_enqueue(const void* send, void* receive, Count count, M
     return served<function>([&](Call& call) {
         const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
         check_type(call, count, type, has_large<Function::Ireduce_scatter_block_c>());
+        if (queue_by_library(call, *of,
+                             {coll::Kind::reduce_scatter, {send, count, type}, {receive, count, type}, op})) {
+            return int{MPI_SUCCESS};
+        }
         int size = 0;
         layer().real.Comm_size(comm, &size);
         const auto kept = held(type);
@@ -819,6 +863,9 @@ int reduce_scatter_block_enqueue(const void* send, void* receive, Count count, M
 int barrier_enqueue(MPI_Comm comm) {
     return served<Function::MPIX_Barrier_enqueue>([&](Call& call) {
         const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
+        if (queue_by_library(call, *of, {})) {
+            return int{MPI_SUCCESS};
+        }
         const auto what = operation(call, of, false, [](Stage&) {});
         what->start = [=](MPI_Request* const begun) { return layer().real.Ibarrier(comm, begun); };
         return queue(of, what, nullptr);

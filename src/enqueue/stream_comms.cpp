@@ -11,6 +11,7 @@
 #include "base/own_thread.h"
 #include "base/round_up.h"
 #include "call/call.h"
+#include "enqueue/stream_ccl.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -980,6 +981,9 @@ void StreamComm::finish() noexcept {
         clean_up();
         // What was queued behind the last operation's wait reads the words, and graphs begin operations.
         if (asked && capture == 0 && !_given_up.load() && !_runtime.was_reset()) {
+            if (_library != nullptr) {
+                _library->finish();
+            }
             static_cast<void>(_runtime.synchronize_stream(_stream->stream));
         }
     } while (!is_idle());
@@ -1153,6 +1157,9 @@ void StreamComms::remove(const MPI_Comm communicator) {
         return;
     }
     gone->finish();
+    if (gone->library() != nullptr) {
+        gone->library()->leave(false);
+    }
     const std::scoped_lock lock(_mutex);
     // The thread may hold it for a moment, and must not free it.
     std::erase_if(_gone, [](const auto& each) { return each.use_count() == 1; });
@@ -1174,7 +1181,7 @@ void StreamComms::settle(const MPI_Comm communicator) {
 
 bool StreamComms::is_busy(const MPI_Comm communicator) {
     const std::shared_ptr<StreamComm> found = find(communicator);
-    return found != nullptr && !found->is_idle();
+    return found != nullptr && (!found->is_idle() || (found->library() != nullptr && found->library()->is_busy()));
 }
 
 void StreamComms::announce() {
@@ -1217,7 +1224,11 @@ void StreamComms::stop() noexcept {
     }
     for (const std::shared_ptr<StreamComm>& each : all) {
         each->finish();
+        if (each->library() != nullptr) {
+            each->library()->leave(true);
+        }
     }
+    finish_leaving();
     {
         const std::scoped_lock lock(_mutex);
         _ends = true;

@@ -42,6 +42,8 @@
 
 namespace awaken::AWAKEN_ABI {
 
+class StreamCcl;
+
 /// A stream of the program as MPIX_Stream_create was told of it.
 struct ProgramStream {
     int handle = 0;  ///< the program's MPIX_Stream
@@ -130,6 +132,10 @@ class StreamComm {
 
     [[nodiscard]] MPI_Comm communicator() const noexcept { return _communicator; }
     [[nodiscard]] const std::shared_ptr<ProgramStream>& stream() const noexcept { return _stream; }
+    /// NCCL or RCCL, for collectives; may be null.
+    [[nodiscard]] const std::shared_ptr<StreamCcl>& library() const noexcept { return _library; }
+    /// Called before the communicator is used.
+    void set_library(std::shared_ptr<StreamCcl> library) noexcept { _library = std::move(library); }
 
     /// The number of the capture by which the program collects the stream's work; 0 for none. Call before anything else
     /// that a call does: nothing may ask whether the device is idle meanwhile. Throws Error.
@@ -279,6 +285,7 @@ class StreamComm {
     const std::shared_ptr<ProgramStream> _stream;
     gpu::Runtime& _runtime;
     stream::StepKernel& _kernel;
+    std::shared_ptr<StreamCcl> _library;
     Words* _words = nullptr;
     std::mutex _calls;  ///< held while steps are queued: a full launch queue waits, and the thread goes on meanwhile
     std::uint64_t _last = 0;

@@ -911,6 +911,196 @@ void wrong_captures(Run& run) {
     queue.finish();
 }
 
+// ---- NCCL and RCCL --------------------------------------------------------------------------------------------------
+//
+// With one GPU for each rank the library does the collectives from the third one on.
+
+/// Memory of a case that rank 0 passes. The other ranks pass device memory.
+constexpr Kind kMemory[] = {Kind::device, Kind::host, Kind::pinned, Kind::managed};
+
+/// Four parts for each rank.
+struct Parts {
+    Parts(Run& run, Kind kind, std::size_t count)
+        : n(to_size(run.size)), count(count_of(count)), bytes(count * sizeof(int)) {
+        for (std::byte** each : {&a, &b, &c, &d}) {
+            *each = run.input_of(run.rank == 0 ? kind : Kind::device, bytes * n);
+        }
+    }
+    std::size_t n;
+    int count;
+    std::size_t bytes;
+    std::byte *a = nullptr, *b = nullptr, *c = nullptr, *d = nullptr;
+};
+
+/// All collectives, in place too. What the library lacks comes between.
+void all_collectives(Run& run, const Queue& queue, const Parts& parts) {
+    const MPI_Comm comm = queue.comm;
+    const int count = parts.count, last = run.size - 1;
+    std::byte *const a = parts.a, *const b = parts.b, *const c = parts.c, *const d = parts.d;
+    const std::size_t all = parts.bytes * parts.n;
+    if (queue.plain()) {
+        OK(MPI_Bcast(a, count, MPI_INT, last, comm));
+        OK(MPI_Allreduce(a, b, count, MPI_INT, MPI_SUM, comm));
+        OK(MPI_Allreduce(MPI_IN_PLACE, c, count, MPI_INT, MPI_BXOR, comm));
+        OK(MPI_Allgather(b, count, MPI_INT, a, count, MPI_INT, comm));
+        OK(MPI_Alltoall(a, count, MPI_INT, b, count, MPI_INT, comm));
+        OK(MPI_Reduce_scatter_block(b, a, count, MPI_INT, MPI_MAX, comm));
+        OK(MPI_Barrier(comm));
+        OK(MPI_Allreduce(MPI_IN_PLACE, a, count, MPI_UNSIGNED, MPI_MIN, comm));
+        OK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, b, count, MPI_INT, comm));
+        OK(MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, b, count, MPI_INT, comm));
+        OK(MPI_Reduce_scatter_block(MPI_IN_PLACE, d, count, MPI_INT, MPI_SUM, comm));
+        OK(MPI_Bcast(b, 0, MPI_INT, 0, comm));
+    } else {
+        OK(MPIX_Bcast_enqueue(a, count, MPI_INT, last, comm));
+        OK(MPIX_Allreduce_enqueue(a, b, count, MPI_INT, MPI_SUM, comm));
+        OK(MPIX_Allreduce_enqueue(MPI_IN_PLACE, c, count, MPI_INT, MPI_BXOR, comm));
+        OK(MPIX_Allgather_enqueue(b, count, MPI_INT, a, count, MPI_INT, comm));
+        OK(MPIX_Alltoall_enqueue(a, count, MPI_INT, b, count, MPI_INT, comm));
+        OK(MPIX_Reduce_scatter_block_enqueue(b, a, count, MPI_INT, MPI_MAX, comm));
+        OK(MPIX_Barrier_enqueue(comm));
+        OK(MPIX_Allreduce_enqueue(MPI_IN_PLACE, a, count, MPI_UNSIGNED, MPI_MIN, comm));
+        OK(MPIX_Allgather_enqueue_c(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, b, count, MPI_INT, comm));
+        OK(MPIX_Alltoall_enqueue(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, b, count, MPI_INT, comm));
+        OK(MPIX_Reduce_scatter_block_enqueue(MPI_IN_PLACE, d, count, MPI_INT, MPI_SUM, comm));
+        OK(MPIX_Bcast_enqueue(b, 0, MPI_INT, 0, comm));
+    }
+    // Of what was reduced in place, only the first part is defined.
+    queue.copy(c + parts.bytes * (parts.n - 1), d, parts.bytes);
+    queue.copy(d, b, all);
+    queue.copy(a, c, all);
+}
+
+void library(Run& run) {
+    Queue queue(run);
+    for (const Kind kind : kMemory) {
+        for (const std::size_t count : {1, 3000, 50001}) {
+            const Parts parts(run, kind, count);
+            const Step step(run, format("memory %d, %zu numbers", static_cast<int>(kind), count));
+            for (int round = 0; round < 2; ++round) {
+                all_collectives(run, queue, parts);
+            }
+            queue.finish();
+        }
+    }
+}
+
+/// Rank 0 has the numbers with gaps between them, the others one after another.
+void library_gaps(Run& run) {
+    Queue queue(run);
+    constexpr int kRows = 40, kWidth = 3, kPitch = 5;
+    MPI_Datatype type;
+    int count = 1;
+    if (run.rank == 0) {
+        OK(MPI_Type_vector(kRows, kWidth, kPitch, MPI_INT, &type));
+    } else {
+        OK(MPI_Type_contiguous(kWidth, MPI_INT, &type));
+        count = kRows;
+    }
+    OK(MPI_Type_commit(&type));
+    for (const Kind kind : kMemory) {
+        const Parts parts(run, kind, to_size(kRows * kPitch));
+        const Step step(run, format("memory %d", static_cast<int>(kind)));
+        const MPI_Comm comm = queue.comm;
+        std::byte *const a = parts.a, *const b = parts.b, *const c = parts.c;
+        for (int round = 0; round < 3; ++round) {
+            if (queue.plain()) {
+                OK(MPI_Bcast(a, count, type, 0, comm));
+                OK(MPI_Allgather(a, count, type, b, count, type, comm));
+                OK(MPI_Alltoall(b, count, type, c, count, type, comm));
+                OK(MPI_Bcast(c, count, type, run.size - 1, comm));
+            } else {
+                OK(MPIX_Bcast_enqueue(a, count, type, 0, comm));
+                OK(MPIX_Allgather_enqueue(a, count, type, b, count, type, comm));
+                OK(MPIX_Alltoall_enqueue(b, count, type, c, count, type, comm));
+                OK(MPIX_Bcast_enqueue(c, count, type, run.size - 1, comm));
+            }
+            queue.copy(a, c, parts.bytes);
+        }
+        queue.finish();
+    }
+    OK(MPI_Type_free(&type));
+}
+
+void library_graph(Run& run) {
+    for (const bool is_first : {true, false}) {  // before the library is there, and after
+        Queue queue(run);
+        for (const Kind kind : kMemory) {
+            const Parts parts(run, kind, 700);
+            const Step step(run, format("memory %d, %s", static_cast<int>(kind), is_first ? "first" : "later"));
+            if (!is_first) {
+                all_collectives(run, queue, parts);
+            }
+            queue.in_a_graph(9, [&] { all_collectives(run, queue, parts); });
+            if (!is_first) {
+                all_collectives(run, queue, parts);
+            }
+            queue.finish();
+        }
+    }
+}
+
+/// The ranks use two communicators in different orders, and one is not used by all at a time.
+void library_two_streams(Run& run) {
+    Queue first(run), second(run, true);
+    const Parts one(run, Kind::device, 900), other(run, Kind::device, 800);
+    const Step step(run, "both");
+    const bool swaps = run.rank % 2 != 0 && !first.plain();
+    for (int round = 0; round < 3; ++round) {
+        for (const bool is_first : {!swaps, swaps}) {
+            for (int i = 0; i < 3; ++i) {
+                all_collectives(run, is_first ? first : second, is_first ? one : other);
+            }
+        }
+    }
+    first.finish();
+    second.finish();
+}
+
+/// Messages and collectives keep their order, and calls do not wait for the stream.
+void library_and_messages(Run& run) {
+    Queue queue(run);
+    const Parts parts(run, Kind::device, 600);
+    std::byte* const out = device_memory(run, kSmall);
+    std::byte* const in = device_memory(run, kSmall);
+    const Step step(run, "both");
+    all_collectives(run, queue, parts);
+    std::shared_ptr<void> held = queue.hold();
+    for (int round = 0; round < 5; ++round) {
+        queue.exchange(out, in, kSmall);
+        queue.copy(parts.a, in, parts.bytes);
+        all_collectives(run, queue, parts);
+        queue.copy(out, parts.b, parts.bytes);
+    }
+    OK(MPI_Barrier(run.comm));  // all calls have returned
+    held.reset();
+    int plain = run.rank, sum = 0;
+    OK(MPI_Allreduce(&plain, &sum, 1, MPI_INT, MPI_SUM, queue.comm));
+    run.note("plain", sum);
+    queue.finish();
+}
+
+/// The communicator goes while its stream has work, and before a graph that it has been used in.
+void library_freed(Run& run) {
+    for (int uses = 0; uses < 5; ++uses) {
+        Queue queue(run);
+        const Parts parts(run, Kind::device, 500);
+        const MPI_Comm comm = queue.comm;
+        const Step step(run, format("after %d", uses));
+        const auto reduce = [&] {
+            OK(queue.plain() ? MPI_Allreduce(MPI_IN_PLACE, parts.a, parts.count, MPI_INT, MPI_SUM, comm)
+                             : MPIX_Allreduce_enqueue(MPI_IN_PLACE, parts.a, parts.count, MPI_INT, MPI_SUM, comm));
+        };
+        for (int i = 0; i < uses; ++i) {
+            reduce();
+        }
+        void* const graph = queue.graph(reduce);
+        queue.replay(graph, reduce);
+        OK(MPI_Comm_free(&queue.comm));
+        queue.destroy(graph);
+    }
+}
+
 // ---- ends -----------------------------------------------------------------------------------------------------------
 
 MPI_Comm make_stream_comm(const Gpu& gpu, void* const stream) {
@@ -1042,6 +1232,12 @@ int main(int argc, char** argv) {
     suite.add("graph_and_plain_partner", graph_and_plain_partner);
     suite.add("graphs_that_go", graphs_that_go);
     suite.add("wrong_captures", wrong_captures);
+    suite.add("library", library);
+    suite.add("library_gaps", library_gaps);
+    suite.add("library_graph", library_graph);
+    suite.add("library_two_streams", library_two_streams);
+    suite.add("library_and_messages", library_and_messages);
+    suite.add("library_freed", library_freed);
     const int status = suite.run();
     MPI_Finalize();
     return status;
