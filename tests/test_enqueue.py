@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -120,6 +121,103 @@ def test_a_graph_is_replayed_less_often(
     result.check()
     assert "ok replays" in result.output, result.explain()
     assert "all replay their graphs equally often" in result.output, result.explain()
+
+
+COLLECTIVES = ("Allgather", "Allreduce", "Alltoall", "Barrier", "Bcast", "Reduce_scatter_block")
+
+
+def calls_by_library(
+    run: tuple[Path, harness.Mpi], ranks: int, emulate: str, environment: Mapping[str, str], report: Path
+) -> tuple[set[str], str]:
+    """Runs the cases for NCCL and RCCL: the collectives that went by it, and the reasons of the report."""
+    command: list[str | Path] = [run[0], f"--gpu={emulate.split(':')[0]}", "--mix=device", "--filter=library"]
+    result = harness.run_ranks(
+        run[1],
+        ranks,
+        command,
+        emulate=emulate,
+        environment={"AWAKEN_REPORT": str(report), **environment},
+        timeout=harness.HANG_S,
+    )
+    result.check()
+    assert "ok library_freed" in result.output, result.explain()
+    told = json.loads(report.read_text())
+    ways = {(call["function"], call["path"]) for call in told["calls"] if call["function"].endswith("_enqueue")}
+    assert ("MPIX_Allreduce_enqueue", "staged") in ways, ways  # what the library lacks
+    return {function for function, path in ways if path == "ccl"}, " ".join(
+        fallback["reason"] for fallback in told["fallbacks"]
+    )
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "environment"),
+    [
+        ("mpich", "cuda:2", 2, {}),
+        ("openmpi", "hip:3", 3, {}),
+        ("openmpi", "cuda:3", 3, {"AWAKEN_TEST_NODES": "2"}),
+        ("mpich", "hip:4", 4, {"AWAKEN_TEST_DELAYS": "5:300"}),
+        ("mpi5", "cuda:2", 2, {"AWAKEN_COLLECTIVES": "* : ccl"}),
+        ("mpich", "cuda:2", 2, {"AWAKEN_EMULATE_CONNECTIONS": "1", "AWAKEN_PINNED_POOL": "16K"}),
+    ],
+)
+def test_collectives_by_library(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    environment: Mapping[str, str],
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """NCCL and RCCL do the collectives in the stream, and in graphs."""
+    run = (rank_program(mpi, "enqueue"), mpi_named(mpi))
+    functions, reasons = calls_by_library(run, ranks, emulate, environment, tmp_path / "report.json")
+    assert functions == {f"MPIX_{name}_enqueue" for name in COLLECTIVES}, functions
+    assert "NCCL" not in reasons, reasons
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "environment", "reason"),
+    [
+        ("mpich", "cuda:2", {"AWAKEN_COLLECTIVES": "* : staged"}, ""),
+        ("mpich", "cuda:2", {"AWAKEN_PATH": "ring"}, ""),
+        ("openmpi", "cuda:1", {}, ""),
+        ("mpich", "cuda:2", {"AWAKEN_CCL": "/nowhere/libnccl.so"}, "/nowhere/libnccl.so"),
+        ("mpich", "cuda:2", {"AWAKEN_TEST_FAULTS": "ccl-init=1"}, "ncclCommInitRank"),
+        ("openmpi", "hip:2", {"AWAKEN_TEST_FAULTS": "ccl-silent=1"}, "another rank could not join"),
+        ("openmpi", "cuda:2", {"AWAKEN_TEST_FAULTS": "ccl-connect=1"}, "does not connect to the others"),
+    ],
+)
+def test_collectives_without_library(
+    mpi: str,
+    emulate: str,
+    environment: Mapping[str, str],
+    reason: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """All ranks do without, whichever of them cannot use it."""
+    run = (rank_program(mpi, "enqueue"), mpi_named(mpi))
+    functions, reasons = calls_by_library(run, 2, emulate, environment, tmp_path / "report.json")
+    assert functions == set(), functions
+    assert reason in reasons, reasons
+
+
+def test_rows_choose_collectives_of_the_library(
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    run = (rank_program("mpich", "enqueue"), mpi_named("mpich"))
+    rows = {"AWAKEN_COLLECTIVES": "alltoall : staged; broadcast bytes=2K- : two-shot; allgather bytes=-1K : staged"}
+    functions, _ = calls_by_library(run, 2, "cuda:2", rows, tmp_path / "report.json")
+    assert "MPIX_Alltoall_enqueue" not in functions, functions
+    assert {"MPIX_Bcast_enqueue", "MPIX_Allgather_enqueue", "MPIX_Allreduce_enqueue"} <= functions, functions
 
 
 PYTHON = """

@@ -5,6 +5,7 @@
 
 #include "call/stage.h"
 #include "enqueue/stream_ccl.h"
+#include "gpu/relaxed_capture.h"
 #include "mpi/kernel_code.h"
 #include "transfer/layout.h"
 #include "transfer/packer.h"
@@ -209,6 +210,7 @@ bool queue_by_library(Call& call, StreamComm& of, const StreamCollective& collec
     if (library == nullptr) {
         return false;
     }
+    const gpu::CallsTogether together;
     const Native& real = layer().real;
     const Kind kind = collective.kind;
     const GivenBuffer &send = collective.send, &receive = collective.receive;

@@ -29,6 +29,8 @@ constexpr std::chrono::microseconds kBetweenSteps{100};
 constexpr std::chrono::minutes kLongestJoining{1};
 /// While a stream is waited for, the library is asked so often whether it has failed.
 constexpr std::chrono::milliseconds kBetweenChecks{50};
+/// A member that has done its part may be gone already; the others' parts are over soon then.
+constexpr std::chrono::seconds kPatienceForParts{2};
 
 /// Messages without bytes.
 constexpr int kCallUpTag = 1, kFailureTag = 2;
@@ -185,9 +187,10 @@ struct StreamCcl::Connection {
 std::shared_ptr<StreamCcl> StreamCcl::agree(const MPI_Comm communicator, const gpu::StreamHandle* const stream) {
     Layer& owner = layer();
     const Native& native = owner.real;
-    int size = 0;
+    int size = 0, is_between = 0;
     native.Comm_size(communicator, &size);
-    if (size < 2) {
+    native.Comm_test_inter(communicator, &is_between);
+    if (is_between != 0 || size < 2) {
         return nullptr;
     }
     struct Member {
@@ -242,6 +245,12 @@ StreamCcl::StreamCcl(const MPI_Comm communicator, const gpu::StreamHandle stream
     : _stream(stream), _nodes(nodes), _own(std::in_place, layer().real, communicator) {
     layer().real.Comm_rank(communicator, &_rank);
     layer().real.Comm_size(communicator, &_size);
+    const std::vector<int> indices = layer().node_peers.indices_of(communicator);
+    for (int member = 0; member < static_cast<int>(indices.size()); ++member) {
+        if (const int index = indices[static_cast<std::size_t>(member)]; member != _rank && index >= 0) {
+            _near.push_back(index);
+        }
+    }
 }
 
 StreamCcl::~StreamCcl() {
@@ -292,12 +301,19 @@ bool StreamCcl::takes(const Kind kind, const std::uint32_t code, const std::uint
         case State::usable:
             return kind == Kind::barrier || CclCommunicator::supports(*_library, kind, code);
         case State::failed:
-            throw Error(*_failure);
+            throw_failure();
+            break;
         case State::open:
         case State::unusable:
             break;
     }
     return false;
+}
+
+void StreamCcl::throw_failure() const {
+    if (_state.load(std::memory_order_acquire) == State::failed) {
+        throw Error(*_failure);
+    }
 }
 
 void StreamCcl::await_decision() const noexcept {
@@ -339,14 +355,31 @@ void StreamCcl::count_graph() {
 }
 
 bool StreamCcl::is_busy() const noexcept {
+    std::uint64_t capture = 0;
     bool over = true;
-    return _state.load(std::memory_order_acquire) == State::usable && layer().gpu().query_stream(_stream, over).ok() &&
-           !over;
+    gpu::Runtime& runtime = layer().gpu();
+    return _state.load(std::memory_order_acquire) == State::usable && runtime.capture_of(_stream, capture).ok() &&
+           capture == 0 && runtime.query_stream(_stream, over).ok() && !over;
+}
+
+/// The library does not notice that a process of this node has ended.
+void StreamCcl::check_members(std::optional<Clock::time_point>& missed) const {
+    const node::Segment* const segment = layer().node_peers.segment();
+    if (segment == nullptr ||
+        std::all_of(_near.begin(), _near.end(), [&](const int index) { return segment->alive(index); })) {
+        missed.reset();
+    } else if (!missed) {
+        missed = Clock::now();
+    } else if (Clock::now() - *missed > kPatienceForParts) {
+        throw Error("a rank ended, and a collective that was queued in a stream waits for it",
+                    "look at that rank's own output for the reason");
+    }
 }
 
 void StreamCcl::finish() noexcept {
     gpu::Runtime& runtime = layer().gpu();
     Clock::time_point checked = Clock::now();
+    std::optional<Clock::time_point> missed;
     bool over = false;
     for (Backoff backoff; _state.load(std::memory_order_acquire) == State::usable;) {
         if (!runtime.query_stream(_stream, over).ok() || over) {
@@ -359,6 +392,7 @@ void StreamCcl::finish() noexcept {
             checked = now;
             try {
                 _ccl.check();
+                check_members(missed);
             } catch (const Error& error) {
                 _ccl.abort();
                 _failure = error;
@@ -633,11 +667,11 @@ void StreamCcl::decide(const bool usable) {
                 (!_why_not.empty() ? _why_not : "another rank could not join a communicator of the library"));
     }
     if (_connection != nullptr && _connection->thread.joinable()) {
-        // The thread may never come back from the library.
         _connection->is_given_up.store(true, std::memory_order_release);
-        if (usable) {
+        if (_connection->outcome.load(std::memory_order_acquire) != WorkOutcome::under_way) {
             _connection->thread.join();
         } else {
+            // The thread may never come back from the library, and keeps what it uses.
             _connection->thread.detach();
             _connection.reset();
         }

@@ -52,8 +52,10 @@ class StreamCcl : public std::enable_shared_from_this<StreamCcl> {
 
     /// Whether the stream has something to do.
     [[nodiscard]] bool is_busy() const noexcept;
-    /// Waits for what the stream has. If the library says that it has failed, ends that.
+    /// Waits for what the stream has. Ends it if the library has failed, or if another member is gone.
     void finish() noexcept;
+    /// Throws the error that made finish() end it.
+    void throw_failure() const;
     /// The communicator ends, on all members, and its stream has nothing left.
     void leave(bool mpi_ends) noexcept;
     /// The library has given up its communicator.
@@ -78,6 +80,7 @@ class StreamCcl : public std::enable_shared_from_this<StreamCcl> {
     struct Preparation;
     struct Connection;
 
+    void check_members(std::optional<std::chrono::steady_clock::time_point>& missed) const;
     [[nodiscard]] bool is_chosen(coll::Kind kind, std::uint32_t code, std::uint64_t bytes) const noexcept;
     void await_decision() const noexcept;
     void count_graph();
@@ -99,6 +102,7 @@ class StreamCcl : public std::enable_shared_from_this<StreamCcl> {
     const gpu::StreamHandle _stream;
     const int _nodes;
     int _rank = 0, _size = 0;
+    std::vector<int> _near;               ///< other members on this node, as the segment counts
     std::optional<OwnCommunicator> _own;  ///< for the threads' words
     std::mutex _mutex;                    ///< the library lets one thread at a time use its communicator
     int _uses = 0;                        ///< collectives that the table gives to the library, before it is there

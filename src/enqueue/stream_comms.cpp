@@ -990,6 +990,9 @@ void StreamComm::finish() noexcept {
 }
 
 void StreamComm::throw_failure() {
+    if (_library != nullptr) {
+        _library->throw_failure();
+    }
     const std::scoped_lock lock(_mutex);
     if (const auto failure = std::exchange(_failure, std::nullopt)) {
         throw ClassedError(failure->first,

@@ -1125,6 +1125,10 @@ int end_with_work(Suite& suite, const std::string& how) {
     auto* const in = static_cast<std::byte*>(gpu.allocate(Kind::device, kSmall));
     std::vector<std::byte> mine(kSmall, static_cast<std::byte>(rank + 1));
     gpu.write(out, mine.data(), kSmall);
+    constexpr int kSums = 5;  // the library does the last ones
+    auto* const sums = static_cast<std::byte*>(gpu.allocate(Kind::device, sizeof(int)));
+    const int one = 1;
+    gpu.write(sums, &one, sizeof one);
     void* const stream = gpu.make_stream(false);
     MPI_Comm comm = make_stream_comm(gpu, stream);
     std::shared_ptr<void> held = gpu.hold(stream);
@@ -1138,11 +1142,19 @@ int end_with_work(Suite& suite, const std::string& how) {
         }
         held.reset();
     }
+    for (int i = 0; i < kSums; ++i) {
+        MPIX_Allreduce_enqueue(MPI_IN_PLACE, sums, 1, MPI_INT, MPI_SUM, comm);
+    }
     MPI_Finalize();
     gpu.finish_stream(stream);
     std::vector<std::byte> came(kSmall);
     gpu.read(came.data(), out, kSmall);
-    if (came != mine) {
+    int sum = 0, expected = 1;
+    gpu.read(&sum, sums, sizeof sum);
+    for (int i = 0; i < kSums; ++i) {
+        expected *= size;
+    }
+    if (came != mine || sum != expected) {
         std::printf("FAIL %s: other bytes\n", how.c_str());
         return 1;
     }
