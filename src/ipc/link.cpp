@@ -182,7 +182,7 @@ std::optional<transport::PlacedMessage> Link::start_placed(const int peer, const
     return std::nullopt;
 }
 
-std::optional<stream::Found> Link::find_placed(const std::byte* const message, const std::size_t length) {
+std::optional<transport::Found> Link::find_placed(const std::byte* const message, const std::size_t length) {
     if (_resources.queues == nullptr || !is_rts(message, length)) {
         return std::nullopt;
     }

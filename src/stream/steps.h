@@ -11,17 +11,11 @@
 #include <vector>
 
 #include "gpu/gpu.h"
+#include "transport/found.h"
 
 namespace awaken::stream {
 
-/// What the CPU says of a step's message when it has come, in host memory that the device reaches. The same as in
-/// gpu/kernels/steps.h.
-struct Found {
-    std::uint64_t source = 0;
-    std::uint64_t bytes = 0;
-    std::uint64_t told_host = 0;  ///< 0: nobody
-    std::uint64_t told_host_number = 0;
-};
+using transport::Found;
 
 /// What one step waits for, copies and tells, in this order. Addresses are those by which the device reaches the
 /// memory. See gpu/kernels/steps.h.

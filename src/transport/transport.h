@@ -14,8 +14,8 @@
 #include "gpu/gpu.h"
 #include "protocol/send_path.h"
 #include "report/report.h"
-#include "stream/steps.h"
 #include "transfer/flat_type.h"
+#include "transport/found.h"
 #include "transport/rts_length.h"
 #include "transport/true_size.h"
 
@@ -171,7 +171,7 @@ class Transport {
     }
     /// Claims the message that the RTS announces for a stream: what a step finds. Never calls the GPU runtime. Nothing
     /// when the RTS stands for no message in a place.
-    [[nodiscard]] virtual std::optional<stream::Found> find_placed(const std::byte* /*rts*/, std::size_t /*length*/) {
+    [[nodiscard]] virtual std::optional<Found> find_placed(const std::byte* /*rts*/, std::size_t /*length*/) {
         return std::nullopt;
     }
 
