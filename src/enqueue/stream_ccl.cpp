@@ -394,9 +394,12 @@ void StreamCcl::finish() noexcept {
                 _ccl.check();
                 check_members(missed);
             } catch (const Error& error) {
-                _ccl.abort();
-                _failure = error;
-                _state.store(State::failed, std::memory_order_release);
+                const std::scoped_lock lock(_mutex);
+                if (_state.load(std::memory_order_acquire) == State::usable) {
+                    _ccl.abort();
+                    _failure = error;
+                    _state.store(State::failed, std::memory_order_release);
+                }
             }
         }
         backoff.pause();
