@@ -218,7 +218,7 @@ bool queue_by_library(Call& call, StreamComm& of, const StreamCollective& collec
     // Of one rank's part, or of the whole.
     const std::int64_t bytes = kind != Kind::barrier ? bytes_of(real, receive.count, receive.type) : 0;
     const std::uint64_t capture = of.capture();
-    if (!library->takes(kind, code, static_cast<std::uint64_t>(bytes), capture != 0)) {
+    if (!library->takes(kind, code, static_cast<std::uint64_t>(bytes))) {
         return false;
     }
     of.throw_failure();

@@ -199,7 +199,8 @@ std::shared_ptr<StreamCcl> StreamCcl::agree(const MPI_Comm communicator, const g
     } mine{0, owner.collectives.selection.hash(), owner.node_peers.own_node(), static_cast<int>(owner.gpu().vendor())};
     // When the communicator is revoked, nothing ends the library's wait.
     coll::Engine* const engine = owner.node_peers.engine();
-    if (stream != nullptr && engine != nullptr && !owner.fault_tolerance.active()) {
+    if (stream != nullptr && engine != nullptr && !owner.fault_tolerance.active() &&
+        owner.gpu().is_soon_idle(stream->device)) {
         try {
             mine.device = engine->identity_of(stream->device);
         } catch (const Error& error) {
@@ -238,6 +239,18 @@ std::shared_ptr<StreamCcl> StreamCcl::agree(const MPI_Comm communicator, const g
         made->leave(false);
         return nullptr;
     }
+    constexpr Kind kKinds[] = {Kind::allreduce, Kind::broadcast,      Kind::allgather,
+                               Kind::alltoall,  Kind::reduce_scatter, Kind::barrier};
+    constexpr std::uint64_t kShort = 8, kLong = 1 << 20;
+    if (std::none_of(std::begin(kKinds), std::end(kKinds), [&](const Kind kind) {
+            return made->is_chosen(kind, 0, kShort) || made->is_chosen(kind, 0, kLong);
+        })) {
+        made->leave(false);  // the user's table has other ways
+        return nullptr;
+    }
+    made->_wanted.store(true, std::memory_order_release);
+    CclMaker::instance().wake();
+    made->await_decision();
     return made;
 }
 
@@ -279,23 +292,9 @@ bool StreamCcl::is_chosen(const Kind kind, const std::uint32_t code, const std::
     return true;
 }
 
-bool StreamCcl::takes(const Kind kind, const std::uint32_t code, const std::uint64_t bytes, const bool is_captured) {
-    constexpr int kUsesBefore = CclCommunicator::kUsesBefore;
+bool StreamCcl::takes(const Kind kind, const std::uint32_t code, const std::uint64_t bytes) {
     if (!is_chosen(kind, code, bytes)) {
         return false;
-    }
-    if (_uses <= kUsesBefore) {
-        if (is_captured) {
-            return false;
-        }
-        if (++_uses == kUsesBefore) {
-            _wanted.store(true, std::memory_order_release);
-            CclMaker::instance().wake();
-        }
-        if (_uses <= kUsesBefore) {
-            return false;
-        }
-        await_decision();
     }
     switch (_state.load(std::memory_order_acquire)) {
         case State::usable:
@@ -407,8 +406,7 @@ void StreamCcl::finish() noexcept {
 }
 
 void StreamCcl::leave(const bool mpi_ends) noexcept {
-    // All members have made as many collectives, so all have begun, or none.
-    if (_uses >= CclCommunicator::kUsesBefore) {
+    if (_wanted.load(std::memory_order_acquire)) {
         await_decision();
     }
     CclMaker::instance().let_go(shared_from_this());

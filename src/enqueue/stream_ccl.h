@@ -1,12 +1,12 @@
 // NCCL or RCCL for the collectives that are queued in a communicator's stream.
 //
 // All members must queue a collective in the same way, and no call may wait for another member's program. So when the
-// communicator is made, which all members do together, they agree on whether the library may be used at all. The
-// library's own communicator costs up to seconds and hundreds of megabytes, and follows when a program turns out to
-// queue collectives: the second one begins to make it, the third one waits for the outcome. A thread of the layer makes
-// it, and calls up the threads of the other members, whose programs may be elsewhere.
+// communicator is made, which all members do together and while their GPUs have nothing to do, they make the library's,
+// too. The library waits for the GPU then, and what a program's stream waits for may come later in the program. It
+// costs up to seconds and hundreds of megabytes.
 //
-// It ends in a vote of these threads. A member that fails, or takes too long, votes no, and none uses the library.
+// Threads of the layer make it, and end with a vote: a member that fails, or takes too long, votes no, and none uses
+// the library.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ class StreamCcl : public std::enable_shared_from_this<StreamCcl> {
 
     /// Whether a collective is to be queued by the library: the same on all members. Call once for each collective.
     /// `code` and `bytes` as in coll::Occasion. Throws Error.
-    [[nodiscard]] bool takes(coll::Kind kind, std::uint32_t code, std::uint64_t bytes, bool is_captured);
+    [[nodiscard]] bool takes(coll::Kind kind, std::uint32_t code, std::uint64_t bytes);
     /// Queues what it takes, in the communicator's stream. `capture` as in gpu::Runtime::capture_of(). Throws Error.
     void queue(Operation operation, std::uint64_t capture);
     [[nodiscard]] int rank() const noexcept { return _rank; }
@@ -105,7 +105,6 @@ class StreamCcl : public std::enable_shared_from_this<StreamCcl> {
     std::vector<int> _near;               ///< other members on this node, as the segment counts
     std::optional<OwnCommunicator> _own;  ///< for the threads' words
     std::mutex _mutex;                    ///< the library lets one thread at a time use its communicator
-    int _uses = 0;                        ///< collectives that the table gives to the library, before it is there
     std::atomic<bool> _wanted{false};
     std::atomic<State> _state{State::open};
     const ccl::Library* _library = nullptr;

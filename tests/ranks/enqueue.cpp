@@ -913,7 +913,7 @@ void wrong_captures(Run& run) {
 
 // ---- NCCL and RCCL --------------------------------------------------------------------------------------------------
 //
-// With one GPU for each rank the library does the collectives from the third one on.
+// With one GPU for each rank the library does the collectives.
 
 /// Memory of a case that rank 0 passes. The other ranks pass device memory.
 constexpr Kind kMemory[] = {Kind::device, Kind::host, Kind::pinned, Kind::managed};
