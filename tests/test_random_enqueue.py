@@ -22,6 +22,7 @@ DEFAULT: tuple[Batch, ...] = (
     ("mpi5", "cuda:1", 2, 201, 10),
     ("mpich", "hip:3", 3, 301, 10),
     ("openmpi", "cuda:2", 4, 401, 5),
+    ("mpich", "hip:3", 3, 1084, 1),  # a wait brings more copies than the launch queue has room for
 )
 LONG: tuple[Batch, ...] = tuple(
     (mpi, f"{vendor}:{ranks - 1}", ranks, 1000 + 10000 * ranks, 500)

@@ -7,7 +7,8 @@
 // Why a program cannot deadlock: it is a list of events, and every rank makes its calls in that order. A call or a
 // stream waits for operations of earlier events only, so the earliest event that is not over can proceed.
 // - A stream may be held up. A rank lets all its streams go before each call that may wait. A call that queues waits
-//   where the driver holds no more work of the stream.
+//   where the driver holds no more work of the stream: a type with gaps takes a copy for each block, and the copies
+//   back come with the wait.
 // - A plain call on a communicator waits for the communicator's stream. So where one event has several operations of a
 //   rank on a communicator, its plain calls come before the queued ones.
 // - Collectives are queued by all ranks or by none, and only where all ranks have a stream.
@@ -129,7 +130,8 @@ class Program {
         bool is_blocking = false;  ///< copies of the default stream wait for it, so it is never held up
         bool will_be_held = false;
         std::shared_ptr<void> held;
-        int queued = 0;  ///< about so many copies and kernels, since the program has last waited for it
+        /// About so many copies and kernels, since the program has last waited for it, and of open operations.
+        int queued = 0;
     };
     /// A call of the program. What it uses is settled when it is drawn.
     struct Action {
@@ -374,11 +376,13 @@ class Program {
     }
     /// Comes before a call that queues so many copies. A driver holds some thousand in a stream.
     void before_queued(std::size_t q, int copies) {
-        _streams[static_cast<std::size_t>(own_stream(q))].queued += 6 + 2 * copies;
+        _streams[static_cast<std::size_t>(own_stream(q))].queued += work_with(copies);
         if (holds_much()) {
             let_go();
         }
     }
+    /// An operation's copies in, copies back, and steps.
+    static int work_with(int copies) { return 6 + 2 * copies; }
     [[nodiscard]] bool holds_much() const {
         constexpr int kMuch = 300;
         return std::any_of(_streams.begin(), _streams.end(),
@@ -395,6 +399,12 @@ class Program {
         let_go();
         Stream& stream = _streams[static_cast<std::size_t>(number)];
         stream.queued = 0;
+        // The waits for open operations bring their copies back later, maybe into a stream that is held up then.
+        for (const Pending& open : _pending) {
+            if (open.is_queued && own_stream(open.queue) == number) {
+                stream.queued += work_with(_memory[open.memory].copies);
+            }
+        }
         if (!_is_plain) {
             act(format("finish stream %d", number), [this, &stream] { _gpu.finish_stream(stream.handle); });
         }
