@@ -127,10 +127,15 @@ COLLECTIVES = ("Allgather", "Allreduce", "Alltoall", "Barrier", "Bcast", "Reduce
 
 
 def calls_by_library(
-    run: tuple[Path, harness.Mpi], ranks: int, emulate: str, environment: Mapping[str, str], report: Path
+    run: tuple[Path, harness.Mpi],
+    ranks: int,
+    emulate: str,
+    environment: Mapping[str, str],
+    report: Path,
+    cases: str = "library",
 ) -> tuple[set[str], str]:
     """Runs the cases for NCCL and RCCL: the collectives that went by it, and the reasons of the report."""
-    command: list[str | Path] = [run[0], f"--gpu={emulate.split(':')[0]}", "--mix=device", "--filter=library"]
+    command: list[str | Path] = [run[0], f"--gpu={emulate.split(':')[0]}", "--mix=device", f"--filter={cases}"]
     result = harness.run_ranks(
         run[1],
         ranks,
@@ -140,7 +145,7 @@ def calls_by_library(
         timeout=harness.HANG_S,
     )
     result.check()
-    assert "ok library_freed" in result.output, result.explain()
+    assert f"\nok {cases}" in result.output, result.explain()
     told = json.loads(report.read_text())
     ways = {(call["function"], call["path"]) for call in told["calls"] if call["function"].endswith("_enqueue")}
     assert ("MPIX_Allreduce_enqueue", "staged") in ways, ways  # what the library lacks
@@ -205,6 +210,23 @@ def test_collectives_without_library(
     functions, reasons = calls_by_library(run, 2, emulate, environment, tmp_path / "report.json")
     assert functions == set(), functions
     assert reason in reasons, reasons
+
+
+@pytest.mark.parametrize(("mpi", "emulate", "ranks"), [("mpich", "cuda:3", 3), ("openmpi", "hip:2", 2)])
+def test_no_library_on_a_busy_gpu(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """No rank uses the library on a communicator that was made while a GPU had work."""
+    run = (rank_program(mpi, "enqueue"), mpi_named(mpi))
+    functions, reasons = calls_by_library(run, ranks, emulate, {}, tmp_path / "report.json", "made_on_a_busy_gpu")
+    assert functions == set(), functions
+    assert "a GPU had work when a communicator got its stream" in reasons, reasons
 
 
 def test_rows_choose_collectives_of_the_library(

@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <exception>
 #include <functional>
-#include <span>
 #include <thread>
 #include <utility>
 
 #include "base/backoff.h"
 #include "base/own_thread.h"
 #include "call/call.h"
+#include "coll/own_communicator.h"
 #include "gpu/kernels/codes.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -22,9 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-/// The thread looks so often whether another member calls it up, and whether something under way is over.
-constexpr std::chrono::milliseconds kBetweenCallUps{10};
-constexpr std::chrono::microseconds kBetweenSteps{100};
 /// Joining may never end: a member may be held up in the driver, by a stream that waits for another member.
 constexpr std::chrono::minutes kLongestJoining{1};
 /// While a stream is waited for, the library is asked so often whether it has failed.
@@ -32,10 +28,11 @@ constexpr std::chrono::milliseconds kBetweenChecks{50};
 /// A member that has done its part may be gone already; the others' parts are over soon then.
 constexpr std::chrono::seconds kPatienceForParts{2};
 
-/// Messages without bytes.
-constexpr int kCallUpTag = 1, kFailureTag = 2;
+/// Of messages without bytes, by which a member tells that it has failed.
+constexpr int kFailureTag = 1;
+constexpr const char* kFailedElsewhere = "another rank could not join a communicator of the library";
 
-/// The library connects members when they first need it, and in that call waits for the others'. So the thread issues
+/// The library connects members when they first need it, and in that call waits for the others'. So a thread issues
 /// collectives of several sizes beforehand, since the library goes other ways for each. Beyond so many members an
 /// all-to-all is left out, which connects each with each.
 constexpr std::size_t kConnectBytes = std::size_t{4} << 20;
@@ -44,84 +41,34 @@ constexpr int kMostConnected = 64;
 
 constexpr std::uint32_t kSumOfInts = kernels::code_of(kernels::ElementType::int32, kernels::ReductionOperation::sum);
 
-enum class WorkOutcome : std::uint8_t { under_way, done, failed };
-
-/// Gets on with the communicators that are being made, or may have to be.
-class CclMaker {
+/// Those that the library is giving up, in threads of its own.
+class Leaving {
   public:
-    static CclMaker& instance() {
-        static auto* const made = new CclMaker;  // kept for the life of the process: see Layer
+    static Leaving& instance() {
+        static auto* const made = new Leaving;  // kept for the life of the process: see Layer
         return *made;
     }
 
-    /// False when there is no thread.
-    [[nodiscard]] bool take(const std::shared_ptr<StreamCcl>& one) {
+    void add(const std::shared_ptr<StreamCcl>& one) {
         const std::scoped_lock lock(_mutex);
-        if (!_thread.joinable()) {
-            _ends = false;
-            _thread = start_own_thread([this] { run(); });
-        }
-        if (_thread.joinable()) {
-            _open.push_back(one);
-            _has_news = true;
-            _news.notify_one();
-        }
-        return _thread.joinable();
+        std::erase_if(_all, [](const auto& each) { return each->has_left(); });
+        _all.push_back(one);
     }
-    void wake() noexcept {
+    void finish() noexcept {
         const std::scoped_lock lock(_mutex);
-        _has_news = true;
-        _news.notify_one();
-    }
-    /// Puts it among those that leave the library.
-    void let_go(const std::shared_ptr<StreamCcl>& one) {
-        const std::scoped_lock lock(_mutex);
-        std::erase(_open, one);
-        std::erase_if(_leaving, [](const auto& each) { return each->has_left(); });
-        _leaving.push_back(one);
-    }
-    void stop() noexcept {
-        {
-            const std::scoped_lock lock(_mutex);
-            _ends = true;
-            _news.notify_one();
-        }
-        if (_thread.joinable()) {
-            _thread.join();
-        }
         const auto is_under_way = [](const auto& each) { return !each->has_left() && !each->has_graphs(); };
         const Clock::time_point until = Clock::now() + kLongestJoining;
-        for (Backoff backoff; std::any_of(_leaving.begin(), _leaving.end(), is_under_way) && Clock::now() < until;) {
+        for (Backoff backoff; std::any_of(_all.begin(), _all.end(), is_under_way) && Clock::now() < until;) {
             if (backoff.turn()) {
                 backoff.pause();
             }
         }
-        _leaving.clear();
+        _all.clear();
     }
 
   private:
-    void run() noexcept {
-        std::unique_lock lock(_mutex);
-        while (!_ends) {
-            bool is_under_way = false;
-            for (const std::shared_ptr<StreamCcl>& each : _open) {
-                is_under_way = each->advance() || is_under_way;
-            }
-            std::erase_if(_open, [](const auto& each) { return each->is_decided(); });
-            const auto has_news = [this] { return std::exchange(_has_news, false) || _ends; };
-            if (_open.empty()) {
-                _news.wait(lock, has_news);
-            } else {
-                _news.wait_for(lock, is_under_way ? kBetweenSteps : kBetweenCallUps, has_news);
-            }
-        }
-    }
-
     std::mutex _mutex;
-    std::condition_variable _news;
-    std::vector<std::shared_ptr<StreamCcl>> _open, _leaving;
-    bool _has_news = false, _ends = false;
-    std::thread _thread;
+    std::vector<std::shared_ptr<StreamCcl>> _all;
 };
 
 /// Collectives of one size, on memory that nobody reads.
@@ -147,14 +94,6 @@ void issue_all(const CclCommunicator::Issuer& issuer, const int members, const i
     }
 }
 
-/// Where the MPI fails, they count as over.
-bool are_over(const std::span<MPI_Request> requests) {
-    int flag = 0;
-    return layer().real.Testall(static_cast<int>(requests.size()), requests.data(), &flag, MPI_STATUSES_IGNORE) !=
-               MPI_SUCCESS ||
-           flag != 0;
-}
-
 /// Of memory for issue_all().
 std::size_t connect_bytes(const int members) noexcept {
     return 2 * std::max(kConnectBytes, 8 * static_cast<std::size_t>(members));
@@ -163,22 +102,14 @@ std::size_t connect_bytes(const int members) noexcept {
 }  // namespace
 
 void finish_leaving() noexcept {
-    CclMaker::instance().stop();
+    Leaving::instance().finish();
 }
 
-/// Work of threads that may outlive the object.
-struct StreamCcl::Preparation {
-    std::atomic<WorkOutcome> outcome{WorkOutcome::under_way};
-    Invitation invitation;
-    const ccl::Library* library = nullptr;
-    std::string why;
-    std::thread thread;
-};
+/// Of a thread that the library may keep for ever, and that may outlive the object.
 struct StreamCcl::Connection {
-    std::atomic<WorkOutcome> outcome{WorkOutcome::under_way};
-    std::atomic<bool> is_given_up{false};
+    std::atomic<bool> is_over{false}, is_given_up{false};
     std::string why;
-    void* memory = nullptr;  ///< stays, for barriers
+    void* memory = nullptr;
     std::thread thread;
 };
 
@@ -199,9 +130,12 @@ std::shared_ptr<StreamCcl> StreamCcl::agree(const MPI_Comm communicator, const g
     } mine{0, owner.collectives.selection.hash(), owner.node_peers.own_node(), static_cast<int>(owner.gpu().vendor())};
     // When the communicator is revoked, nothing ends the library's wait.
     coll::Engine* const engine = owner.node_peers.engine();
-    if (stream != nullptr && engine != nullptr && !owner.fault_tolerance.active() &&
-        owner.gpu().is_soon_idle(stream->device)) {
+    if (stream != nullptr && engine != nullptr && !owner.fault_tolerance.active()) {
         try {
+            if (!owner.gpu().is_soon_idle(stream->device)) {
+                throw Error("a GPU had work when a communicator got its stream, so NCCL or RCCL was not set up",
+                            "make the communicator when the GPU has none");
+            }
             mine.device = engine->identity_of(stream->device);
         } catch (const Error& error) {
             owner.ledger.add_fallback("collectives in streams", error.what());
@@ -229,33 +163,23 @@ std::shared_ptr<StreamCcl> StreamCcl::agree(const MPI_Comm communicator, const g
     }
     const auto node_count = static_cast<int>(std::unique(nodes.begin(), nodes.end()) - nodes.begin());
     auto made = std::make_shared<StreamCcl>(communicator, *stream, node_count);
-    if (made->channel() != MPI_COMM_NULL) {
-        made->listen();
-    }
-    const int is_ready = made->channel() != MPI_COMM_NULL && CclMaker::instance().take(made) ? 1 : 0;
-    int all_ready = 0;
-    native.Allreduce(&is_ready, &all_ready, 1, MPI_INT, MPI_MIN, communicator);
-    if (all_ready == 0) {
-        made->leave(false);
-        return nullptr;
-    }
     constexpr Kind kKinds[] = {Kind::allreduce, Kind::broadcast,      Kind::allgather,
                                Kind::alltoall,  Kind::reduce_scatter, Kind::barrier};
     constexpr std::uint64_t kShort = 8, kLong = 1 << 20;
     if (std::none_of(std::begin(kKinds), std::end(kKinds), [&](const Kind kind) {
             return made->is_chosen(kind, 0, kShort) || made->is_chosen(kind, 0, kLong);
         })) {
-        made->leave(false);  // the user's table has other ways
+        return nullptr;  // the user's table has other ways
+    }
+    if (const std::string why = made->make(communicator); !why.empty()) {
+        owner.ledger.add_fallback("collectives in streams", "not by NCCL or RCCL: " + why);
         return nullptr;
     }
-    made->_wanted.store(true, std::memory_order_release);
-    CclMaker::instance().wake();
-    made->await_decision();
     return made;
 }
 
 StreamCcl::StreamCcl(const MPI_Comm communicator, const gpu::StreamHandle stream, const int nodes)
-    : _stream(stream), _nodes(nodes), _own(std::in_place, layer().real, communicator) {
+    : _stream(stream), _nodes(nodes) {
     layer().real.Comm_rank(communicator, &_rank);
     layer().real.Comm_size(communicator, &_size);
     const std::vector<int> indices = layer().node_peers.indices_of(communicator);
@@ -271,8 +195,8 @@ StreamCcl::~StreamCcl() {
     if (!_ccl.has_left()) {
         _ccl.leave_alone();
     }
-    if (_connection != nullptr && !has_graphs()) {
-        layer().gpu().free_when_idle(_connection->memory, _stream.device);
+    if (!has_graphs()) {
+        layer().gpu().free_when_idle(_memory, _stream.device);
     }
 }
 
@@ -292,31 +216,18 @@ bool StreamCcl::is_chosen(const Kind kind, const std::uint32_t code, const std::
     return true;
 }
 
-bool StreamCcl::takes(const Kind kind, const std::uint32_t code, const std::uint64_t bytes) {
+bool StreamCcl::takes(const Kind kind, const std::uint32_t code, const std::uint64_t bytes) const {
     if (!is_chosen(kind, code, bytes)) {
         return false;
     }
-    switch (_state.load(std::memory_order_acquire)) {
-        case State::usable:
-            return kind == Kind::barrier || CclCommunicator::supports(*_library, kind, code);
-        case State::failed:
-            throw_failure();
-            break;
-        case State::open:
-        case State::unusable:
-            break;
-    }
-    return false;
+    throw_failure();
+    return kind == Kind::barrier || CclCommunicator::supports(*_library, kind, code);
 }
 
 void StreamCcl::throw_failure() const {
-    if (_state.load(std::memory_order_acquire) == State::failed) {
+    if (_has_failed.load(std::memory_order_acquire)) {
         throw Error(*_failure);
     }
-}
-
-void StreamCcl::await_decision() const noexcept {
-    _state.wait(State::open, std::memory_order_acquire);
 }
 
 void StreamCcl::queue(Operation operation, const std::uint64_t capture) {
@@ -327,7 +238,7 @@ void StreamCcl::queue(Operation operation, const std::uint64_t capture) {
         operation.kind = Kind::allreduce;
         operation.code = kSumOfInts;
         operation.elements = 1;
-        operation.send = operation.receive = static_cast<std::byte*>(_connection->memory);
+        operation.send = operation.receive = static_cast<std::byte*>(_memory);
     }
     if (capture != 0 && std::exchange(_last_capture, capture) != capture) {
         count_graph();
@@ -357,8 +268,8 @@ bool StreamCcl::is_busy() const noexcept {
     std::uint64_t capture = 0;
     bool over = true;
     gpu::Runtime& runtime = layer().gpu();
-    return _state.load(std::memory_order_acquire) == State::usable && runtime.capture_of(_stream, capture).ok() &&
-           capture == 0 && runtime.query_stream(_stream, over).ok() && !over;
+    return !_has_failed.load(std::memory_order_acquire) && runtime.capture_of(_stream, capture).ok() && capture == 0 &&
+           runtime.query_stream(_stream, over).ok() && !over;
 }
 
 /// The library does not notice that a process of this node has ended.
@@ -380,7 +291,7 @@ void StreamCcl::finish() noexcept {
     Clock::time_point checked = Clock::now();
     std::optional<Clock::time_point> missed;
     bool over = false;
-    for (Backoff backoff; _state.load(std::memory_order_acquire) == State::usable;) {
+    for (Backoff backoff; !_has_failed.load(std::memory_order_acquire);) {
         if (!runtime.query_stream(_stream, over).ok() || over) {
             return;
         }
@@ -394,10 +305,10 @@ void StreamCcl::finish() noexcept {
                 check_members(missed);
             } catch (const Error& error) {
                 const std::scoped_lock lock(_mutex);
-                if (_state.load(std::memory_order_acquire) == State::usable) {
+                if (!_has_failed.load(std::memory_order_acquire)) {
                     _ccl.abort();
                     _failure = error;
-                    _state.store(State::failed, std::memory_order_release);
+                    _has_failed.store(true, std::memory_order_release);
                 }
             }
         }
@@ -405,197 +316,127 @@ void StreamCcl::finish() noexcept {
     }
 }
 
-void StreamCcl::leave(const bool mpi_ends) noexcept {
-    if (_wanted.load(std::memory_order_acquire)) {
-        await_decision();
-    }
-    CclMaker::instance().let_go(shared_from_this());
+void StreamCcl::leave() noexcept {
+    Leaving::instance().add(shared_from_this());
     static_cast<void>(layer().gpu().was_reset());  // after a reset, nothing of the GPU's is touched
     _ccl.begin_to_leave();
-    if (_own) {
-        stop_listening();
-        // Where joining failed, messages may be left.
-        if (mpi_ends || _state.load() == State::unusable) {
-            _own->give_up();
+}
+
+// ---- making ---------------------------------------------------------------------------------------------------------
+
+/// Collective. Why the library cannot be used: empty on all members, or on none.
+std::string StreamCcl::make(const MPI_Comm communicator) {
+    // The program's may have hints that forbid MPI_ANY_SOURCE.
+    const OwnCommunicator channel(layer().real, communicator);
+    ccl::UniqueId identifier;
+    std::string why = invite(communicator, channel.handle(), identifier);
+    return why.empty() ? join(channel.handle(), identifier) : why;
+}
+
+/// Finds the library. Member 0 makes the identifier.
+std::string StreamCcl::invite(const MPI_Comm communicator, const MPI_Comm channel, ccl::UniqueId& identifier) {
+    struct Invitation {
+        int version = 0;  ///< of the library; 0: this member cannot join
+        ccl::UniqueId identifier;
+    } mine;
+    gpu::Runtime& runtime = layer().gpu();
+    std::string why;
+    _library = ccl::find(runtime.vendor(), &why);
+    if (channel == MPI_COMM_NULL) {
+        why = "the MPI has no communicator for it";
+    } else if (_library != nullptr) {
+        ccl::Status status;
+        gpu::Status current;
+        if (_rank == 0) {
+            current = runtime.run_on(_stream.device, [&] { status = _library->unique_id(mine.identifier); });
         }
-        _own.reset();
-    }
-}
-
-// ---- the thread -----------------------------------------------------------------------------------------------------
-
-void StreamCcl::tell(const int other, const int tag) const {
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (layer().real.Isend(nullptr, 0, MPI_BYTE, other, tag, channel(), &request) == MPI_SUCCESS) {
-        layer().real.Request_free(&request);
-    }
-}
-
-/// Those to whom a member passes a call-up on: along a tree. -1: none.
-std::array<int, 3> StreamCcl::neighbours() const noexcept {
-    const auto member = [&](const int rank) { return rank < _size ? rank : -1; };
-    return {_rank > 0 ? (_rank - 1) / 2 : -1, member(2 * _rank + 1), member(2 * _rank + 2)};
-}
-
-void StreamCcl::listen() {
-    const std::array<int, 3> from = neighbours();
-    for (std::size_t i = 0; i < from.size(); ++i) {
-        if (from[i] >= 0) {
-            layer().real.Irecv(nullptr, 0, MPI_BYTE, from[i], kCallUpTag, channel(), &_call_ups[i]);
-        }
-    }
-}
-
-void StreamCcl::stop_listening() noexcept {
-    for (MPI_Request& each : _call_ups) {
-        if (each != MPI_REQUEST_NULL) {
-            layer().real.Cancel(&each);
-            layer().real.Wait(&each, MPI_STATUS_IGNORE);
+        if (current.ok() && status.ok()) {
+            mine.version = _library->version();
+        } else {
+            why = current.ok() ? _library->explain(status) : current.message();
         }
     }
-}
-
-bool StreamCcl::is_called_up() {
-    int which = MPI_UNDEFINED, flag = 0;
-    return layer().real.Testany(static_cast<int>(_call_ups.size()), _call_ups.data(), &which, &flag,
-                                MPI_STATUS_IGNORE) == MPI_SUCCESS &&
-           flag != 0 && which != MPI_UNDEFINED;
-}
-
-bool StreamCcl::has_failed_elsewhere() const {
-    int flag = 0;
-    return layer().real.Iprobe(MPI_ANY_SOURCE, kFailureTag, channel(), &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
-           flag != 0;
-}
-
-bool StreamCcl::advance() noexcept {
-    try {
-        switch (_step) {
-            case Step::waits_for_call:
-                if (_wanted.load(std::memory_order_acquire) || is_called_up()) {
-                    prepare();
-                }
-                break;
-            case Step::prepares:
-                if (_preparation->outcome.load(std::memory_order_acquire) != WorkOutcome::under_way) {
-                    invite();
-                }
-                break;
-            case Step::invites:
-                if (are_over({&_request, 1})) {
-                    join();
-                }
-                break;
-            case Step::joins:
-                switch (_ccl.joining()) {
-                    case CclCommunicator::Joining::joined:
-                        connect();
-                        break;
-                    case CclCommunicator::Joining::failed:
-                        vote(false, _ccl.reason());
-                        break;
-                    case CclCommunicator::Joining::under_way:
-                        look_at_others();
-                        break;
-                }
-                break;
-            case Step::connects:
-                switch (_connection->outcome.load(std::memory_order_acquire)) {
-                    case WorkOutcome::done:
-                        vote(true, {});
-                        break;
-                    case WorkOutcome::failed:
-                        vote(false, _connection->why);
-                        break;
-                    case WorkOutcome::under_way:
-                        look_at_others();
-                        break;
-                }
-                break;
-            case Step::votes:
-                // All members have voted, so all have called each other up.
-                if (are_over({&_request, 1}) && are_over(_call_ups)) {
-                    decide(_votes != 0);
-                }
-                break;
-            case Step::is_over:
-                break;
-        }
-    } catch (const std::exception& error) {
-        // Without memory this member can do nothing; the others' threads wait for it, as for its messages.
-        _why_not = error.what();
-        decide(false);
+    std::vector<Invitation> all(static_cast<std::size_t>(_size));
+    if (const int error =
+            layer().real.Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, communicator);
+        error != MPI_SUCCESS) {
+        throw RaisedError(error);
     }
-    return _step != Step::waits_for_call && _step != Step::is_over;
+    identifier = all.front().identifier;
+    if (std::all_of(all.begin(), all.end(),
+                    [&](const Invitation& each) { return each.version != 0 && each.version == all.front().version; })) {
+        return {};
+    }
+    return !why.empty() ? why : "another rank has no NCCL or RCCL, or another version";
 }
 
-/// Finds the library. Member 0 also makes the identifier.
-void StreamCcl::prepare() {
-    _step = Step::prepares;
-    _begun = Clock::now();
-    for (const int other : neighbours()) {
-        if (other >= 0) {
-            tell(other, kCallUpTag);
-        }
-    }
-    _preparation = std::make_shared<Preparation>();
-    const auto work = [own = _preparation, device = _stream.device, makes = _rank == 0, &runtime = layer().gpu()] {
-        own->library = ccl::find(runtime.vendor(), &own->why);
-        if (own->library != nullptr) {
-            own->invitation.version = own->library->version();
-        }
-        if (own->library != nullptr && makes) {
-            ccl::Status status;
-            const gpu::Status current =
-                runtime.run_on(device, [&] { status = own->library->unique_id(own->invitation.identifier); });
-            if (!current.ok() || !status.ok()) {
-                own->invitation.version = 0;
-                own->why = current.ok() ? own->library->explain(status) : current.message();
+std::string StreamCcl::join(const MPI_Comm channel, const ccl::UniqueId& identifier) {
+    const Native& native = layer().real;
+    const Clock::time_point until = Clock::now() + kLongestJoining;
+    bool is_told = false;
+    // Where a member fails, the library waits for it for ever.
+    const auto await = [&](const auto& is_over) -> std::string {
+        for (Backoff backoff; !is_over();) {
+            if (!backoff.turn()) {
+                continue;
             }
+            int flag = 0;
+            native.Iprobe(MPI_ANY_SOURCE, kFailureTag, channel, &flag, MPI_STATUS_IGNORE);
+            is_told = flag != 0;
+            if (is_told) {
+                return kFailedElsewhere;
+            }
+            if (Clock::now() > until) {
+                return "joining took more than a minute: look at the network";
+            }
+            backoff.pause();
         }
-        own->outcome.store(WorkOutcome::done, std::memory_order_release);
+        return {};
     };
-    _preparation->thread = start_own_thread(work);
-    if (!_preparation->thread.joinable()) {
-        _preparation->why = "no thread to be had for it";
-        _preparation->outcome.store(WorkOutcome::failed, std::memory_order_release);
+    _ccl.join(*_library, layer().gpu(), _stream.device, identifier, _size, _rank);
+    std::string why = await([&] { return _ccl.joining() != CclCommunicator::Joining::under_way; });
+    if (why.empty()) {
+        why = _ccl.reason();
     }
-}
-
-void StreamCcl::invite() {
-    if (_preparation->thread.joinable()) {
-        _preparation->thread.join();
-    }
-    _library = _preparation->library;
-    _why_not = _preparation->why;
-    _invitations.resize(static_cast<std::size_t>(_size));
-    constexpr int kBytes = sizeof(Invitation);
-    _step = Step::invites;
-    if (layer().real.Iallgather(&_preparation->invitation, kBytes, MPI_BYTE, _invitations.data(), kBytes, MPI_BYTE,
-                                channel(), &_request) != MPI_SUCCESS) {
-        _why_not = "the MPI fails";
-        decide(false);
-    }
-}
-
-void StreamCcl::join() {
-    const int version = _preparation->invitation.version;
-    if (version == 0 || !std::all_of(_invitations.begin(), _invitations.end(),
-                                     [&](const Invitation& each) { return each.version == version; })) {
-        if (_why_not.empty()) {
-            _why_not = "another rank has no NCCL or RCCL, or another version";
+    std::shared_ptr<Connection> connection;
+    if (why.empty()) {
+        connection = connect();
+        why = await([&] { return connection->is_over.load(std::memory_order_acquire); });
+        if (why.empty()) {
+            why = connection->why;
         }
-        decide(false);
-        return;
     }
-    _step = Step::joins;
-    _ccl.join(*_library, layer().gpu(), _stream.device, _invitations.front().identifier, _size, _rank);
+    const int tells = !why.empty() && !is_told ? 1 : 0;
+    for (int other = 0; tells != 0 && other < _size; ++other) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (other != _rank &&
+            native.Isend(nullptr, 0, MPI_BYTE, other, kFailureTag, channel, &request) == MPI_SUCCESS) {
+            native.Request_free(&request);
+        }
+    }
+    int telling = tells;
+    if (native.Allreduce(&tells, &telling, 1, MPI_INT, MPI_SUM, channel) != MPI_SUCCESS && why.empty()) {
+        why = "the MPI fails";
+    }
+    // A message that is left may be found on another communicator.
+    for (int left = telling - tells; left > 0; --left) {
+        native.Recv(nullptr, 0, MPI_BYTE, MPI_ANY_SOURCE, kFailureTag, channel, MPI_STATUS_IGNORE);
+    }
+    if (telling != 0 && why.empty()) {
+        why = kFailedElsewhere;
+    }
+    if (!why.empty()) {
+        _ccl.abort();
+    }
+    if (connection != nullptr) {
+        finish(*connection);
+    }
+    return why;
 }
 
-void StreamCcl::connect() {
-    _step = Step::connects;
-    _connection = std::make_shared<Connection>();
-    const auto work = [own = _connection, issuer = _ccl.issuer(), &runtime = layer().gpu(), device = _stream.device,
+std::shared_ptr<StreamCcl::Connection> StreamCcl::connect() const {
+    auto connection = std::make_shared<Connection>();
+    const auto work = [own = connection, issuer = _ccl.issuer(), &runtime = layer().gpu(), device = _stream.device,
                        members = _size, rank = _rank] {
         gpu::StreamHandle stream;
         bool has_stream = false;
@@ -627,58 +468,27 @@ void StreamCcl::connect() {
         if (has_stream) {
             static_cast<void>(runtime.destroy_stream(stream));
         }
-        own->outcome.store(own->why.empty() ? WorkOutcome::done : WorkOutcome::failed, std::memory_order_release);
+        own->is_over.store(true, std::memory_order_release);
     };
-    _connection->thread = start_own_thread(work);
-    if (!_connection->thread.joinable()) {
-        vote(false, "no thread to be had for it");
+    connection->thread = start_own_thread(work);
+    if (!connection->thread.joinable()) {
+        connection->why = "no thread to be had for it";
+        connection->is_over.store(true, std::memory_order_release);
     }
+    return connection;
 }
 
-/// While this member may wait for ever in the library.
-void StreamCcl::look_at_others() {
-    if (has_failed_elsewhere()) {
-        vote(false, {});
-    } else if (Clock::now() - _begun > kLongestJoining) {
-        vote(false, "joining took more than a minute: look at the network");
+void StreamCcl::finish(Connection& connection) {
+    connection.is_given_up.store(true, std::memory_order_release);
+    if (!connection.thread.joinable()) {
+        return;
     }
-}
-
-void StreamCcl::vote(const bool usable, const std::string& why) {
-    _step = Step::votes;
-    _vote = usable ? 1 : 0;
-    _why_not = !why.empty() || usable ? why : "another rank could not join a communicator of the library";
-    for (int other = 0; !usable && other < _size; ++other) {
-        if (other != _rank) {
-            tell(other, kFailureTag);
-        }
+    if (connection.is_over.load(std::memory_order_acquire)) {
+        connection.thread.join();
+        _memory = connection.memory;
+    } else {
+        connection.thread.detach();  // it may never come back from the library, and keeps what it uses
     }
-    if (layer().real.Iallreduce(&_vote, &_votes, 1, MPI_INT, MPI_MIN, channel(), &_request) != MPI_SUCCESS) {
-        decide(false);
-    }
-}
-
-void StreamCcl::decide(const bool usable) {
-    _step = Step::is_over;
-    if (!usable) {
-        _ccl.abort();
-        layer().ledger.add_fallback(
-            "collectives in streams",
-            "not by NCCL or RCCL: " +
-                (!_why_not.empty() ? _why_not : "another rank could not join a communicator of the library"));
-    }
-    if (_connection != nullptr && _connection->thread.joinable()) {
-        _connection->is_given_up.store(true, std::memory_order_release);
-        if (_connection->outcome.load(std::memory_order_acquire) != WorkOutcome::under_way) {
-            _connection->thread.join();
-        } else {
-            // The thread may never come back from the library, and keeps what it uses.
-            _connection->thread.detach();
-            _connection.reset();
-        }
-    }
-    _state.store(usable ? State::usable : State::unusable, std::memory_order_release);
-    _state.notify_all();
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -1161,7 +1161,7 @@ void StreamComms::remove(const MPI_Comm communicator) {
     }
     gone->finish();
     if (gone->library() != nullptr) {
-        gone->library()->leave(false);
+        gone->library()->leave();
     }
     const std::scoped_lock lock(_mutex);
     // The thread may hold it for a moment, and must not free it.
@@ -1228,7 +1228,7 @@ void StreamComms::stop() noexcept {
     for (const std::shared_ptr<StreamComm>& each : all) {
         each->finish();
         if (each->library() != nullptr) {
-            each->library()->leave(true);
+            each->library()->leave();
         }
     }
     finish_leaving();

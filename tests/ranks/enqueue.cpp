@@ -985,6 +985,17 @@ void library(Run& run) {
     }
 }
 
+/// Rank 0 holds its GPU up meanwhile. The library's set-up would wait for that, so no rank uses it.
+void made_on_a_busy_gpu(Run& run) {
+    Queue first(run);
+    std::shared_ptr<void> held = run.rank == 0 ? first.hold() : nullptr;
+    Queue queue(run);
+    held.reset();
+    const Parts parts(run, Kind::device, 3000);
+    all_collectives(run, queue, parts);
+    queue.finish();
+}
+
 /// Rank 0 has the numbers with gaps between them, the others one after another.
 void library_gaps(Run& run) {
     Queue queue(run);
@@ -1125,7 +1136,7 @@ int end_with_work(Suite& suite, const std::string& how) {
     auto* const in = static_cast<std::byte*>(gpu.allocate(Kind::device, kSmall));
     std::vector<std::byte> mine(kSmall, static_cast<std::byte>(rank + 1));
     gpu.write(out, mine.data(), kSmall);
-    constexpr int kSums = 5;  // the library does the last ones
+    constexpr int kSums = 5;
     auto* const sums = static_cast<std::byte*>(gpu.allocate(Kind::device, sizeof(int)));
     const int one = 1;
     gpu.write(sums, &one, sizeof one);
@@ -1244,6 +1255,7 @@ int main(int argc, char** argv) {
     suite.add("graph_and_plain_partner", graph_and_plain_partner);
     suite.add("graphs_that_go", graphs_that_go);
     suite.add("wrong_captures", wrong_captures);
+    suite.add("made_on_a_busy_gpu", made_on_a_busy_gpu);
     suite.add("library", library);
     suite.add("library_gaps", library_gaps);
     suite.add("library_graph", library_graph);
