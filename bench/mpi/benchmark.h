@@ -108,7 +108,7 @@ class Benchmark {
 [[nodiscard]] std::unique_ptr<Communication> make_native(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Communication> make_awaken(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Communication> make_staged(const Environment& environment);
-/// `is_replayed`: in a graph, which halo launches.
+/// `is_replayed`: in a graph, which the benchmark launches.
 [[nodiscard]] std::unique_ptr<Communication> make_enqueue(const Environment& environment, bool is_replayed);
 [[nodiscard]] std::unique_ptr<Communication> make_xccl(const Environment& environment, bool is_replayed);
 

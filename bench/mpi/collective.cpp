@@ -22,6 +22,7 @@
 #include "mpi/collective_topology.h"
 #include "mpi/collective_type.h"
 #include "mpi/mpi_functions.h"
+#include "mpi/replay.h"
 #include "mpi/sampling.h"
 
 namespace awaken::bench {
@@ -180,8 +181,9 @@ class CollectiveBenchmark : public Benchmark {
     }
 
     [[nodiscard]] Mismatch check(Communication& with, Mode mode, std::uint64_t iteration, bool corrupt) override {
+        Calls calls(*this, with);
         if (!_environment.test.sized) {
-            return check_barrier(with, mode, iteration, corrupt);
+            return check_barrier(calls, mode, iteration, corrupt);
         }
         const Plan plan = make_plan(_kind, participant(root_of(iteration)), _environment.options.in_place);
         const DataFacts facts{_type, _environment.ranks, iteration};
@@ -191,7 +193,7 @@ class CollectiveBenchmark : public Benchmark {
         if (_receive) {
             write_data(*_receive, plan.receive_before, facts);
         }
-        call_once(with, mode, iteration);
+        call_once(calls, mode, iteration);
         if (corrupt) {
             damage(plan);
         }
@@ -359,12 +361,51 @@ class CollectiveBenchmark : public Benchmark {
         return std::max<std::size_t>(std::min({kQueueLength, affordable, iterations}), 1);
     }
 
+    /// The calls of iterations. Where the contender is replayed, each is a launch of a graph, of which there is one for
+    /// each root.
+    class Calls {
+      public:
+        Calls(CollectiveBenchmark& of, Communication& given) : with(given), _of(of) {
+            const bool rotates = of._environment.test.rooted && of._environment.options.rotate_root;
+            const auto roots = static_cast<std::size_t>(rotates ? of._environment.ranks : 1);
+            for (std::size_t root = 0; with.is_replayed() && root < roots; ++root) {
+                const auto call = [this, root] { with.start(_operations, 0, _of.call_of(root)); };
+                _graphs.push_back(std::make_unique<Replay>(of._environment, with, call));
+                run(root);  // the first launch costs more than the next ones, which are timed and checked
+            }
+        }
+        void run(std::size_t iteration) {
+            if (_graphs.empty()) {
+                with.run(_of.call_of(iteration));
+            } else {
+                graph(iteration).launch();
+                with.wait(_operations, 0, 1);
+            }
+        }
+        void start(Operations& operations, std::size_t index, std::size_t iteration) {
+            if (_graphs.empty()) {
+                with.start(operations, index, _of.call_of(iteration));
+            } else {
+                graph(iteration).launch();
+            }
+        }
+
+        Communication& with;
+
+      private:
+        [[nodiscard]] const Replay& graph(std::size_t iteration) const { return *_graphs[iteration % _graphs.size()]; }
+
+        CollectiveBenchmark& _of;
+        Operations _operations{1};
+        std::vector<std::unique_ptr<Replay>> _graphs;
+    };
+
     // ---- the loops ------------------------------------------------------------------------------------------------
 
     void run_blocking(Communication& with, std::size_t iterations, Samples& samples) {
+        Calls calls(*this, with);
         for (std::size_t i = 0; i < iterations; ++i) {
-            const CollectiveCall& call = call_of(samples.iterations);
-            const double taken = seconds_of([&] { with.run(call); });
+            const double taken = seconds_of([&] { calls.run(samples.iterations); });
             separate();
             samples.add(taken, 1);
             ++samples.iterations;
@@ -376,6 +417,7 @@ class CollectiveBenchmark : public Benchmark {
     void run_queued(Communication& with, std::size_t iterations, Samples& samples) {
         const std::size_t length = queue_length(iterations);
         Operations operations(length);
+        Calls calls(*this, with);
         // The last of a fixed number of iterations may be a shorter block.
         if (samples.operation.empty()) {
             samples.iterations_per_sample = length;
@@ -383,7 +425,7 @@ class CollectiveBenchmark : public Benchmark {
         for (std::size_t done = 0; done < iterations; done += length) {
             const double taken = seconds_of([&] {
                 for (std::size_t i = 0; i < length; ++i) {
-                    with.start(operations, i, call_of(samples.iterations + i));
+                    calls.start(operations, i, samples.iterations + i);
                 }
                 with.wait(operations, 0, length);
             });
@@ -455,26 +497,25 @@ class CollectiveBenchmark : public Benchmark {
 
     // ---- the check ------------------------------------------------------------------------------------------------
 
-    void call_once(Communication& with, Mode mode, std::size_t iteration) {
-        const CollectiveCall& call = call_of(iteration);
+    void call_once(Calls& calls, Mode mode, std::size_t iteration) {
         const Family family = _environment.test.family;
         if (mode == Mode::queued || family == Family::nonblocking_collective) {
             Operations operations(1);
-            with.start(operations, 0, call);
-            with.wait(operations, 0, 1);
+            calls.start(operations, 0, iteration);
+            calls.with.wait(operations, 0, 1);
         } else if (family == Family::persistent_collective) {
-            PersistentCalls calls(with, 1);
-            calls.initialize(0, call);
-            with.restart(calls.operations, 0, 1);
-            with.wait(calls.operations, 0, 1);
+            PersistentCalls persistent(calls.with, 1);
+            persistent.initialize(0, call_of(iteration));
+            calls.with.restart(persistent.operations, 0, 1);
+            calls.with.wait(persistent.operations, 0, 1);
         } else {
-            with.run(call);
+            calls.run(iteration);
         }
     }
 
     /// A barrier moves no data. What it promises is that nobody leaves before all have come: one rank comes late, and
     /// the clock that the ranks of a node share says whether the others have left before.
-    [[nodiscard]] Mismatch check_barrier(Communication& with, Mode mode, std::uint64_t iteration, bool corrupt) {
+    [[nodiscard]] Mismatch check_barrier(Calls& calls, Mode mode, std::uint64_t iteration, bool corrupt) {
         constexpr double kLateness = 200e-6;  // seconds
         MPI_Comm node = MPI_COMM_NULL;
         check_mpi(MPI_Comm_split_type(_environment.communicator, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
@@ -486,7 +527,7 @@ class CollectiveBenchmark : public Benchmark {
             }
         }
         const double entered = now();
-        call_once(with, mode, iteration);
+        call_once(calls, mode, iteration);
         double left = now();
         if (corrupt && _environment.rank == 0) {
             left = entered - 2 * kLateness;

@@ -119,10 +119,11 @@ class Unavailable : public Error {
     using Error::Error;
 };
 
-/// Only halo makes kernels and messages that go round.
+/// Messages of the other tests need calls that wait for them.
 inline void refuse_graph(const TestInfo& test, const bool is_replayed) {
-    if (is_replayed && test.family != Family::halo) {
-        throw Unavailable("only halo launches graphs", "compare enqueue or xccl instead");
+    if (is_replayed && test.family != Family::halo && test.family != Family::collective) {
+        throw Unavailable("only halo and blocking collectives are launched in graphs",
+                          "compare enqueue or xccl instead");
     }
 }
 
@@ -198,7 +199,8 @@ class Communication {
     virtual void wait_in_stream(Operations& operations, std::size_t first, std::size_t count) {
         wait(operations, first, count);
     }
-    /// Whether kernels and messages are captured into a graph, which is launched for each iteration.
+    /// Whether what an iteration does is captured into a graph, which is launched for each: see Replay. A collective is
+    /// then captured from start(), and wait() waits for all that was launched.
     [[nodiscard]] virtual bool is_replayed() const { return false; }
 
     /// Makes progress; true when the operation is complete (wait may be called all the same).

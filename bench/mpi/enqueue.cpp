@@ -10,6 +10,7 @@
 #include "mpi/benchmark.h"
 #include "mpi/engine.h"
 #include "mpi/mpi_communication.h"
+#include "mpi/replay.h"
 
 namespace awaken::bench {
 namespace {
@@ -168,12 +169,6 @@ class Enqueue final : public MpiCommunication {
   private:
     [[noreturn]] static void refuse(const std::string& what) {
         throw Unavailable("the contender queues no " + what, "leave enqueue out of --compare");
-    }
-
-    static void require(const gpu::Status& status) {
-        if (!status.ok()) {
-            throw Error("the GPU runtime refused: " + status.message(), "see that the GPU driver works");
-        }
     }
 
     [[nodiscard]] MPI_Comm of(MPI_Comm communicator) const {

@@ -5,10 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -17,6 +15,7 @@
 #include "mpi/benchmark.h"
 #include "mpi/clock.h"
 #include "mpi/mpi_functions.h"
+#include "mpi/replay.h"
 #include "mpi/sampling.h"
 
 namespace awaken::bench {
@@ -29,12 +28,6 @@ constexpr std::size_t kSides = 2;
 constexpr std::size_t kAlignment = 256;
 /// Iterations of a check, back to back: more than one, so that a kernel may overwrite what is not sent yet.
 constexpr std::size_t kChecked = 4;
-
-void require(const gpu::Status& status) {
-    if (!status.ok()) {
-        throw Error("the GPU runtime refused: " + status.message(), "see that the GPU driver works");
-    }
-}
 
 class Halo final : public Benchmark {
   public:
@@ -79,11 +72,11 @@ class Halo final : public Benchmark {
     void run(Communication& with, const Mode /* mode */, const std::size_t iterations, Samples& samples) override {
         Operations operations(2 * kSides);
         _stream.value = with.stream();
-        const Graph graph(*this, with, [&] { iterate(with, operations); });
+        const Replay replay(_environment, with, [&] { iterate(with, operations); });
         barrier(_environment.communicator);
         const double seconds = seconds_of([&] {
             for (std::size_t i = 0; i < iterations; ++i) {
-                graph.launch();
+                replay.launch();
             }
             synchronize();
         });
@@ -98,15 +91,15 @@ class Halo final : public Benchmark {
         Operations operations(2 * kSides);
         _stream.value = with.stream();
         std::array<std::uint64_t, kChecked> launched{};
-        const Graph graph(*this, with, [&] {
+        const Replay replay(_environment, with, [&] {
             for (std::size_t i = 0; i < kChecked; ++i) {
                 iterate(with, operations);
                 launched[i] = _launched;
                 require(gpu().copy(at(*_received, i * span()), _receive->data(), span(), _stream));
             }
         });
-        graph.launch();
-        graph.launch();
+        replay.launch();
+        replay.launch();
         synchronize();
         if (corrupt && _environment.rank == 1) {
             _received->damage_data();
@@ -138,37 +131,6 @@ class Halo final : public Benchmark {
     }
 
   private:
-    /// Work that is done again and again: in a graph, where the contender is replayed.
-    class Graph {
-      public:
-        Graph(Halo& halo, const Communication& with, std::function<void()> work) : _halo(halo), _work(std::move(work)) {
-            if (with.is_replayed()) {
-                require(_halo.gpu().begin_capture(_halo._stream));
-                _work();
-                require(_halo.gpu().end_capture(_halo._stream, _graph));
-            }
-        }
-        ~Graph() {
-            if (_graph.value != nullptr) {
-                static_cast<void>(_halo.gpu().destroy_graph(_graph));
-            }
-        }
-        Graph(const Graph&) = delete;
-        Graph& operator=(const Graph&) = delete;
-        void launch() const {
-            if (_graph.value != nullptr) {
-                require(_halo.gpu().launch_graph(_graph, _halo._stream));
-            } else {
-                _work();
-            }
-        }
-
-      private:
-        Halo& _halo;
-        const std::function<void()> _work;
-        gpu::GraphHandle _graph;
-    };
-
     void iterate(Communication& with, Operations& operations) {
         for (int i = 0; i < _environment.options.kernels; ++i) {
             write_halo();

@@ -93,7 +93,9 @@ class Xccl final : public Communication {
     Xccl(const Xccl&) = delete;
     Xccl& operator=(const Xccl&) = delete;
 
-    [[nodiscard]] std::string description() const override { return _library->title(); }
+    [[nodiscard]] std::string description() const override {
+        return _library->title() + (_is_replayed ? " in a graph" : "");
+    }
 
     void connect() override {
         if (_communicator.value != nullptr) {
@@ -179,6 +181,10 @@ class Xccl final : public Communication {
     }
 
     void wait(Operations& operations, const std::size_t first, const std::size_t count) override {
+        if (_is_replayed) {
+            check(_gpu.synchronize_stream(_stream));
+            return;
+        }
         std::uint64_t last = 0;
         for (std::size_t index = first; index < first + count; ++index) {
             last = std::max(last, number_of(operations, index));
@@ -353,8 +359,11 @@ class Xccl final : public Communication {
 
     // ---- the stream -------------------------------------------------------------------------------------------------
 
-    /// Marks the place in the stream behind what was queued last.
+    /// Marks the place in the stream behind what was queued last. Nobody can ask about a place in a graph.
     std::uint64_t mark() {
+        if (_is_replayed) {
+            return 0;
+        }
         gpu::EventHandle event;
         if (_spare_events.empty()) {
             check(_gpu.create_event(_device, event));

@@ -111,6 +111,30 @@ def test_staging_by_hand_keeps_all_that_a_collective_reads(
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine[1])
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [("allreduce", ()), ("allreduce", ("--mode", "queued", "-l")), ("bcast", ("-k", "rotate")), ("alltoall", ())],
+    ids=lambda value: value if isinstance(value, str) else "".join(value),
+)
+def test_collectives_are_launched_in_graphs(
+    compare: Callable[..., dict[str, dict[str, Any]]], machine: Machine, test: str, words: tuple[str, ...]
+) -> None:
+    contenders = compare(machine, test, *words, "--compare", "enqueue,graph,xccl,xccl_graph")
+    for contender in contenders.values():
+        assert_ran(contender)
+        assert contender["description"].endswith(" in a graph") == contender["name"].endswith("graph"), contender
+
+
+def test_graphs_are_of_blocking_collectives(compare: Callable[..., dict[str, dict[str, Any]]]) -> None:
+    contenders = compare(MACHINES[0], "iallreduce", "--compare", "enqueue,graph,xccl_graph")
+    for name in ("graph", "xccl_graph"):
+        assert "only halo and blocking collectives are launched in graphs" in contenders[name]["unavailable"]
+    barrier = compare(MACHINES[0], "barrier", "--compare", "graph,xccl_graph")
+    assert not barrier["graph"]["unavailable"], barrier
+    assert "NCCL has no barrier" in barrier["xccl_graph"]["unavailable"]  # while its call is captured
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine[1])
 def test_two_ranks_on_one_gpu_are_left_to_the_others(
     compare: Callable[..., dict[str, dict[str, Any]]], machine: Machine
 ) -> None:

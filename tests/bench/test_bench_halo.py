@@ -43,7 +43,9 @@ def test_each_contender_delivers_what_the_last_kernel_wrote(
     settings = [f"{key}={value}" for key, value in found.environment.items()]
     launcher = shlex.join(["env", *settings, str(found.mpiexec), *found.arguments, "-n", str(ranks)])
     command = [str(awaken_program), "bench", "halo", "D", "D", "--kernels", str(KERNELS), *SIZES, "-i", "40", "-x", "1"]
-    command += ["--compare", "wait=awaken,trust=awaken+AWAKEN_DEFAULT_STREAM=trust,staged,xccl,native"]
+    queued = ["enqueue", "graph", "xccl", "xccl_graph"]
+    contenders_asked = ["wait=awaken", "trust=awaken+AWAKEN_DEFAULT_STREAM=trust", "staged", *queued, "native"]
+    command += ["--compare", ",".join(contenders_asked)]
     command += ["--launcher", launcher, "--json", str(report)]
     environment = {**harness.clean_environment(), "AWAKEN_EMULATE": emulate}
     result = harness.run(command, environment, harness.LONG_HANG_S, tmp_path)
@@ -52,7 +54,7 @@ def test_each_contender_delivers_what_the_last_kernel_wrote(
     (run,) = json.loads(report.read_text())["runs"]
     assert run["kernels"] == KERNELS
     contenders = {contender["name"]: contender for contender in run["contenders"]}
-    for name in ("wait", "trust", "staged", "xccl"):
+    for name in ("wait", "trust", "staged", *queued):
         assert_ran(contenders[name])
     assert "does not take" in contenders["native"]["unavailable"]
     # Another number of kernels is another series.
