@@ -95,7 +95,7 @@ def test_changed_data_are_noticed_and_made_into_pages(tmp_path: Path) -> None:
     noticed = check(tmp_path, "--check")
     assert noticed.returncode == 1 and "docs/performance.md is not current" in noticed.stdout
     assert check(tmp_path).returncode == 0
-    assert "4.25 ±" in (tmp_path / "docs" / "performance.md").read_text()
+    assert "4.25 ±" in (tmp_path / "docs" / "performance-values.md").read_text()
     assert check(tmp_path, "--check").returncode == 0
     shutil.rmtree(tmp_path / "bench" / "results")
     nothing = check(tmp_path, "--check")

@@ -27,7 +27,7 @@ from awaken.results import Document, Point, Series  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 IMAGES = ROOT / "docs" / "images"
-PAGES = ("README.md", "docs/performance.md", "docs/performance-misses.md")
+PAGES = ("README.md", "docs/performance.md", "docs/performance-values.md", "docs/performance-misses.md")
 REGION = re.compile(r"(<!-- data: ([a-z-]+) -->\n).*?(<!-- end of data -->)", re.DOTALL)
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -353,35 +353,68 @@ def pictures(data: Data) -> dict[str, str]:
 # --------------------------------------------------------------------------------------------------------------- pages
 
 
+#: What is compared: its title, tests, contender, peer, and the peer's name.
+COMPARISONS = (
+    ("a message at a time, on MPICH", ("latency",), "awaken", "ucx", "UCX-CUDA"),
+    ("a message at a time, on Open MPI", ("latency",), "openmpi", "ucx", "UCX-CUDA"),
+    ("64 in flight, on MPICH", ("bw",), "awaken", "ucx", "UCX-CUDA"),
+    ("64 in flight in both directions, on MPICH", ("bibw",), "awaken", "ucx", "UCX-CUDA"),
+    ("64 in flight, on MPICH", ("bw",), "awaken", "raw", "a raw copy"),
+    ("a message at a time, on MPICH", ("latency",), "awaken", "staged", "staging by hand"),
+    ("Allreduce, on MPICH", ("allreduce",), "awaken", "xccl", "NCCL"),
+    ("other collectives, on MPICH", tuple(one for one in COLLECTIVES if one != "allreduce"), "awaken", "xccl", "NCCL"),
+)
+SIZE_CLASSES = {
+    "8 B to 1 KiB": (8, 16, 64, 256, KIB),
+    "4 KiB to 4 MiB": (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB),
+    "16 to 256 MiB": (16 * MIB, 64 * MIB, 256 * MIB),
+}
+LEVEL = 0.03
+"""Ratios this near to 1 differ by no more than the runs of one machine do."""
+
+
+def compared(data: Data) -> Iterable[tuple[str, str, list[list[float]]]]:
+    """Of each comparison that was measured: title, peer, the ratios of each class of sizes."""
+    for title, tests, ours, theirs, peer in COMPARISONS:
+        found = [
+            [ratio for test in tests for size in sizes if (ratio := data.ratio(test, ours, theirs, size)) is not None]
+            for sizes in SIZE_CLASSES.values()
+        ]
+        if any(found):
+            yield title, peer, found
+
+
+def range_text(ratios: Sequence[float]) -> str:
+    low, high = ratio_text(min(ratios, default=None)), ratio_text(max(ratios, default=None))
+    return low if low == high else f"{low} to {high}"
+
+
+def verdict(ratios: Sequence[float]) -> str:
+    low, high = round(min(ratios), 2), round(max(ratios), 2)  # as they are shown
+    if high <= 1 + LEVEL:
+        return "level" if low >= 1 - LEVEL else "ahead" if high < 1 - LEVEL else "ahead or level"
+    return "behind" if low > 1 + LEVEL else "behind or level" if low >= 1 - LEVEL else "mixed"
+
+
 def summary(data: Data) -> str:
-    """The README's few sentences."""
+    """The README's table."""
+    rows = [[f"{title}, to {peer}", *map(range_text, found)] for title, peer, found in compared(data)]
+    return table(["time of Awaken", *SIZE_CLASSES], rows)
 
-    def told(test: str, ours: str, theirs: str, sizes: Sequence[int]) -> str:
-        ratios = [ratio for size in sizes if (ratio := data.ratio(test, ours, theirs, size)) is not None]
-        low, high = ratio_text(min(ratios, default=None)), ratio_text(max(ratios, default=None))
-        return low if low == high else f"{low} to {high}"
 
-    rows = []
-    small, middle, large = (8, 16, 64, 256, KIB), (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB), (
-        16 * MIB, 64 * MIB, 256 * MIB)  # fmt: skip
-    for title, test, ours, theirs in (
-        ("a message at a time, on MPICH, to UCX-CUDA", "latency", "awaken", "ucx"),
-        ("a message at a time, on Open MPI, to UCX-CUDA", "latency", "openmpi", "ucx"),
-        ("64 in flight, on MPICH, to UCX-CUDA", "bw", "awaken", "ucx"),
-        ("both ways, on MPICH, to UCX-CUDA", "bibw", "awaken", "ucx"),
-        ("64 in flight, on MPICH, to a raw copy", "bw", "awaken", "raw"),
-        ("a message at a time, on MPICH, to staging by hand", "latency", "awaken", "staged"),
-        ("Allreduce, on MPICH, to NCCL", "allreduce", "awaken", "xccl"),
-    ):
-        values = [told(test, ours, theirs, sizes) for sizes in (small, middle, large)]
-        if any(values):
-            rows.append([title, *values])
-    return table(["time of Awaken", "8 B to 1 KiB", "4 KiB to 4 MiB", "16 to 256 MiB"], rows)
+def overview(data: Data) -> str:
+    """The same with a verdict for each class of sizes."""
+    rows = [
+        [title, peer, *(f"{range_text(ratios)}: {verdict(ratios)}" if ratios else "" for ratios in found)]
+        for title, peer, found in compared(data)
+    ]
+    return table(["time of Awaken", "in units of", *SIZE_CLASSES], rows)
 
 
 REGIONS: dict[str, Callable[[Data], str]] = {
     "machine": machine,
     "summary": summary,
+    "overview": overview,
     "ratios-messages": ratios_of_messages,
     "ratios-collectives": ratios_of_collectives,
     "targets": targets,
