@@ -1,6 +1,6 @@
 """The include graph of src: which folder uses which.
 
-By hand, `python tests/include_graph.py` prints the graph for docs/architecture.md, as Mermaid.
+By hand, `python tests/include_graph.py` prints the graph, as Mermaid.
 """
 
 from __future__ import annotations
