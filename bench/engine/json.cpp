@@ -1,5 +1,5 @@
-// Runs as JSON, schema "awaken-bench" version 1 (docs/benchmarks.md), and back. Units are part of the names. What is
-// written and read is the same, so that lists of names and members do both.
+// Runs as JSON, schema "awaken-bench" version 1 (docs/benchmarks-output.md), and back. Units are part of the names.
+// What is written and read is the same, so that lists of names and members do both.
 #include <nlohmann/json.hpp>
 
 #include <string>

@@ -63,7 +63,7 @@ class Printer {
 /// the first times, and behind it that of the second.
 [[nodiscard]] std::string first_table(const std::vector<RunResult>& results);
 
-/// The whole run as JSON; schema in docs/benchmarks.md ("awaken-bench", version 1).
+/// The whole run as JSON; schema in docs/benchmarks-output.md ("awaken-bench", version 1).
 [[nodiscard]] std::string to_json(const std::vector<RunResult>& results, const Options& options,
                                   const Manifest& manifest);
 

@@ -135,7 +135,7 @@ TEST(Json, GivesBackWhatItWasGiven) {
     }
 }
 
-// The names that docs/benchmarks.md promises to those who read the file with something else.
+// The names that docs/benchmarks-output.md promises to those who read the file with something else.
 TEST(Json, HasTheDocumentedShape) {
     Options options;
     options.contenders.push_back({});

@@ -1,4 +1,4 @@
-"""JSON of `awaken bench --json`: schema "awaken-bench", version 1 (docs/benchmarks.md).
+"""JSON of `awaken bench --json`: schema "awaken-bench", version 1 (docs/benchmarks-output.md).
 
 The value of a size is the median, its band the median's 95 % interval. A bandwidth is bytes over the median time:
 the file's bandwidth, which goes by the mean, times mean over median.
