@@ -121,7 +121,7 @@ class CallRow:
 
 @dataclass(frozen=True)
 class PathReport:
-    """What `AWAKEN_REPORT` wrote (docs/report.md)."""
+    """What `AWAKEN_REPORT` wrote (docs/path-report.md)."""
 
     source: str
     title: str

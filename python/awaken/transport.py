@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DIRECT_PATHS = frozenset(["direct", "ccl"])
 HOST_PATHS = frozenset(["ring", "staged", "staged-large"])
-"""As docs/report.md has them; a copied message may have gone either way."""
+"""As docs/path-report.md has them; a copied message may have gone either way."""
 
 DIRECT_OVER_HOST = 1.2
 """Messages that are so much faster than the slower direction of copies to and from the host cannot pass through it."""

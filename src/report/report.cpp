@@ -250,7 +250,7 @@ class TextTable {
     std::vector<std::vector<std::string>> _rows;
 };
 
-/// For readers who see the word in a table for the first time. docs/report.md says more.
+/// For readers who see the word in a table for the first time. docs/path-report.md says more.
 const char* meaning(const Path path) noexcept {
     switch (path) {
         case Path::native:

@@ -97,7 +97,7 @@ class Ledger {
 
 /// The report of one job (or of one rank where ranks cannot be gathered) as text for people.
 [[nodiscard]] std::string to_text(const Identity& identity, const Ledger& ledger);
-/// The same as JSON; schema "awaken-report", version 1, described in docs/report.md.
+/// The same as JSON; schema "awaken-report", version 1, described in docs/path-report.md.
 [[nodiscard]] std::string to_json(const Identity& identity, const Ledger& ledger);
 
 }  // namespace awaken::report

@@ -1,4 +1,4 @@
-"""JSON of `AWAKEN_REPORT=FILE.json`: schema "awaken-report", version 1 (docs/report.md)."""
+"""JSON of `AWAKEN_REPORT=FILE.json`: schema "awaken-report", version 1 (docs/path-report.md)."""
 
 from __future__ import annotations
 
