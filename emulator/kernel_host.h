@@ -197,6 +197,9 @@ AWAKEN_DEVICE void spin_pause() noexcept {
 AWAKEN_DEVICE void device_fence() noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
+AWAKEN_DEVICE void system_fence() noexcept {
+    device_fence();
+}
 
 template <typename T>
 AWAKEN_DEVICE std::remove_const_t<T> load_acquire(device_pointer<T> pointer) noexcept {
@@ -205,6 +208,10 @@ AWAKEN_DEVICE std::remove_const_t<T> load_acquire(device_pointer<T> pointer) noe
 template <typename T>
 AWAKEN_DEVICE void store_release(device_pointer<T> pointer, std::type_identity_t<T> value) noexcept {
     __atomic_store_n(pointer.get(), value, __ATOMIC_RELEASE);
+}
+template <typename T>
+AWAKEN_DEVICE void store_as_well(device_pointer<T> pointer, std::type_identity_t<T> value) noexcept {
+    store_release(pointer, value);
 }
 template <typename T>
 AWAKEN_DEVICE T atomic_add(device_pointer<T> pointer, std::type_identity_t<T> value) noexcept {

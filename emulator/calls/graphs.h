@@ -33,8 +33,8 @@ AWAKEN_EXPORT int AWAKEN_CALL(GraphDestroy)(void* graph) {
     return call([&] { return core().graphs.remove(graph) ? Error::success : Error::invalid_value; });
 }
 
-/// The status, the capture's number, its graph, and what the stream's next work comes after: nothing, since a graph of
-/// the emulator is a list.
+/// The status, the capture's number, its graph, and what the stream's next work comes after: one node, whose handle
+/// tells how many there are, since a graph of the emulator is a list.
 AWAKEN_EXPORT int AWAKEN_CALL(StreamGetCaptureInfo_v2)(void* handle, int* status, unsigned long long* identity,
                                                        void** graph, const void*** dependencies, std::size_t* count) {
     return on_stream(handle, [&](const auto& stream) {
@@ -52,11 +52,13 @@ AWAKEN_EXPORT int AWAKEN_CALL(StreamGetCaptureInfo_v2)(void* handle, int* status
         if (graph) {
             *graph = captured_graph(*stream);
         }
+        static thread_local const void* last = nullptr;
+        last = reinterpret_cast<const void*>(captured_works(*stream));
         if (dependencies) {
-            *dependencies = nullptr;
+            *dependencies = &last;
         }
         if (count) {
-            *count = 0;
+            *count = last != nullptr ? 1 : 0;
         }
         return Error::success;
     });

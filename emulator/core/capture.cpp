@@ -119,6 +119,12 @@ std::uint64_t capture_of(const Stream& stream) {
     return found;
 }
 
+std::size_t captured_works(const Stream& stream) {
+    std::size_t works = 0;
+    in_capture_of(stream, [&](const Capture& capture) { works = capture.graph->works.size(); });
+    return works;
+}
+
 std::shared_ptr<Graph> graph_of(const Stream& stream) {
     std::shared_ptr<Graph> found;
     in_capture_of(stream, [&](const Capture& capture) { found = capture.graph; });

@@ -51,6 +51,8 @@ Error end_capture(const Stream& stream, std::shared_ptr<Graph>& graph);
 [[nodiscard]] Error capture_status(const Stream& stream, bool& capturing);
 /// Identity of the capture that a stream belongs to; 0 for none.
 [[nodiscard]] std::uint64_t capture_of(const Stream& stream);
+/// How much the stream's capture has collected.
+[[nodiscard]] std::size_t captured_works(const Stream& stream);
 /// The graph that grows meanwhile; null for none.
 [[nodiscard]] std::shared_ptr<Graph> graph_of(const Stream& stream);
 /// Makes the stream belong to the capture; false when that is over.

@@ -222,6 +222,9 @@ bool queue_by_library(Call& call, StreamComm& of, const StreamCollective& collec
         return false;
     }
     of.throw_failure();
+    if (capture != 0) {
+        of.release_held_back();
+    }
     if (bytes == 0 && kind != Kind::barrier) {
         return true;
     }

@@ -398,19 +398,23 @@ std::shared_ptr<Enqueued> send_by_step(Call& call, const std::shared_ptr<StreamC
     const std::int64_t bytes = count * located.type->layout.size();
     auto made = std::make_shared<Enqueued>();
     made->waits = false;
+    made->peer = destination;
     made->copy.source = static_cast<const std::byte*>(buffer) + located.type->layout.true_begin();
     made->copy.bytes = static_cast<std::size_t>(bytes);
-    if (bytes > kByHost) {
-        const NodePeers::Peer peer = of->placed_peer(destination);
-        const auto placed =
-            peer.transport != nullptr ? peer.transport->start_placed(peer.number, made->copy.bytes) : std::nullopt;
-        if (placed) {
+    // Between graphs GPUs may pass it on without the CPU, and outside of them before the CPU hears of it.
+    const bool repeats = of->capture() != 0, early = !repeats && !of->has_graphs();
+    if (bytes > kByHost || ((repeats || early) && bytes > 0)) {
+        if (const auto placed = of->take_place(destination, made->copy.bytes)) {
             made->copy.target = placed->place;
             made->message = placed->message;
-            made->start = [message = made->message.get(), destination, tag, comm](MPI_Request* const begun) {
-                message->offer_place();
-                return layer().real.Isend(message->rts(), static_cast<int>(message->rts_length()), MPI_BYTE,
-                                          destination, tag, comm, begun);
+            made->at_once = early;
+            made->start = [of = made.get(), repeats, destination, tag, comm](MPI_Request* const begun) {
+                transport::OutgoingMessage& message = *of->message;
+                if (!of->at_once) {
+                    message.offer_place(repeats);
+                }
+                return layer().real.Isend(message.rts(), static_cast<int>(message.rts_length()), MPI_BYTE, destination,
+                                          tag, comm, begun);
             };
             call.account(report::Path::copied, bytes);
             return made;
@@ -449,6 +453,7 @@ std::shared_ptr<Enqueued> send(Call& call, const std::shared_ptr<StreamComm>& of
             sent = stage.buffer(Access::in, buffer, count, type->get());
         }
     });
+    what->peer = destination;
     what->start = [=](MPI_Request* const begun) {
         static_cast<void>(type);
         return call_native<Count, Function::Isend, Function::Isend_c>(sent.address, sent.count, sent.type, destination,
@@ -507,6 +512,8 @@ std::shared_ptr<Enqueued> receive(Call& call, const std::shared_ptr<StreamComm>&
         };
     }
     what->wild = source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG;
+    what->receives = true;
+    what->peer = source;
     return what;
 }
 

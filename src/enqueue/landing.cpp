@@ -16,6 +16,9 @@ std::int64_t Landing::room_for(const std::int64_t bytes) noexcept {
 }
 
 int Landing::post(const int source, const int tag, const MPI_Comm communicator, MPI_Request* const request) {
+    if (to == To::stage) {
+        std::copy_n(landed, _covered.size(), _covered.begin());
+    }
     if (bytes_type == nullptr) {
         bytes_type = layer().receive_types.find(room);
         if (bytes_type == nullptr && room > std::numeric_limits<int>::max()) {
@@ -31,15 +34,16 @@ int Landing::post(const int source, const int tag, const MPI_Comm communicator, 
     return layer().real.Irecv(landed, 1, bytes_type->get(), source, tag, communicator, request);
 }
 
-stream::Found Landing::settle(MPI_Status& status, int& error) {
+transport::Placed Landing::settle(MPI_Status& status, int& error, const bool repeats) {
     Layer& owner = layer();
-    stream::Found found;
+    transport::Placed placed;
+    transport::Found& found = placed.found;
     _bytes = 0;
     int error_class = error;
     if (error != MPI_SUCCESS) {
         owner.real.Error_class(error, &error_class);
         if (error_class != MPI_ERR_TRUNCATE) {
-            return found;
+            return placed;
         }
     }
     std::int64_t size = received_bytes(status);
@@ -50,13 +54,18 @@ stream::Found Landing::settle(MPI_Status& status, int& error) {
     transport::Transport* const transport =
         error == MPI_SUCCESS ? owner.node_peers.transport_of(landed, length) : nullptr;
     if (transport != nullptr) {
-        const auto placed = transport->find_placed(landed, length);
-        if (!placed) {
+        if (const auto there = transport->find_placed(landed, length, repeats && to == To::device)) {
+            placed = *there;
+            if (to == To::stage && found.bytes < length) {  // the program's bytes behind a shorter message stay
+                const auto bytes = static_cast<std::ptrdiff_t>(found.bytes);
+                std::copy(_covered.begin() + bytes, _covered.begin() + static_cast<std::ptrdiff_t>(length),
+                          landed + bytes);
+            }
+        } else {
             error = owner.error_code(MPI_ERR_OTHER, Error("an RTS came that stands for no message",
                                                           "this is a mistake in Awaken: report it"));
-            return found;
+            return placed;
         }
-        found = *placed;
         size = static_cast<std::int64_t>(found.bytes);
     } else if (to == To::device) {
         found.source = reinterpret_cast<std::uintptr_t>(landed);
@@ -72,7 +81,7 @@ stream::Found Landing::settle(MPI_Status& status, int& error) {
         owner.real.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(std::min(size, capacity)));
     }
     _bytes = std::min(size, capacity);
-    return found;
+    return placed;
 }
 
 void Landing::deliver() {

@@ -4,14 +4,16 @@
 // memory of its sender. When the MPI is through, a step in the stream finds out from where it copies what.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "call/stage.h"
 #include "mpi/bytes_type.h"
-#include "stream/steps.h"
 #include "transfer/pinned_pool.h"
+#include "transport/found.h"
+#include "transport/rts_length.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -41,12 +43,14 @@ struct Landing {
     /// Gives the MPI the receive.
     [[nodiscard]] int post(int source, int tag, MPI_Comm communicator, MPI_Request* request);
     /// The MPI is through. Says what the step finds, and corrects what the program sees.
-    [[nodiscard]] stream::Found settle(MPI_Status& status, int& error);
+    /// @param repeats  a graph receives, and its step may go on without the CPU
+    [[nodiscard]] transport::Placed settle(MPI_Status& status, int& error, bool repeats);
     /// Copies to host memory, once. The step has gone before.
     void deliver();
 
   private:
-    std::int64_t _bytes = 0;  ///< to deliver
+    std::int64_t _bytes = 0;                                   ///< to deliver
+    std::array<std::byte, transport::kLongestRts> _covered{};  ///< what an RTS overwrites in a stage
 };
 
 }  // namespace awaken::AWAKEN_ABI

@@ -25,6 +25,8 @@ constexpr int kFirstStream = 0x3c000001;
 constexpr std::chrono::seconds kPatienceToLoad{10};
 constexpr std::chrono::milliseconds kBetweenLooks{50};
 constexpr std::chrono::milliseconds kPatienceForMemory{5};
+/// Messages that go in another way take longer than most waits for a place.
+constexpr std::chrono::microseconds kPatienceForPlaces{300};
 /// The thread looks so often without a pause while nothing changes.
 constexpr std::chrono::microseconds kEager{1000}, kPause{20};
 
@@ -37,14 +39,9 @@ constexpr std::size_t kCountersPerSlot = 4;
 constexpr std::chrono::seconds kLateReplay{10};
 
 constexpr std::size_t kCounters = 1 + kCountersPerSlot * StreamComm::kMostCaptured;
-constexpr std::size_t bytes_of_counters() noexcept {
-    return (kCounters + 2 * stream::StepKernel::kMostSteps) * sizeof(std::uint32_t);
-}
-
-/// The wanted number of an operation in its word, which counts the operations that have had it.
-std::uint32_t turn_of(const std::uint64_t number) noexcept {
-    return static_cast<std::uint32_t>(number / 1024 + 1);
-}
+constexpr std::size_t kChannelsAt =
+    round_up((kCounters + 2 * stream::StepKernel::kMostSteps) * sizeof(std::uint32_t), alignof(stream::Channel));
+constexpr std::size_t kBytesOnDevice = kChannelsAt + StreamComm::kMostCaptured * sizeof(stream::Channel);
 
 // ---- the request that the program holds -----------------------------------------------------------------------------
 
@@ -55,14 +52,8 @@ void note_gone(void* const state) {
     (*flag)->store(true, std::memory_order_release);
 }
 
-/// What the program's request stands for.
-struct Behind {
-    std::shared_ptr<StreamComm> of;
-    std::shared_ptr<Enqueued> operation;
-};
-
 int tell_status(void* const state, MPI_Status* const status) {
-    const auto& behind = *static_cast<const Behind*>(state);
+    const auto& behind = *static_cast<const BehindRequest*>(state);
     *status = behind.operation->status;
     try {
         behind.of->store_now(*behind.operation);
@@ -75,9 +66,11 @@ int tell_status(void* const state, MPI_Status* const status) {
 }
 
 int forget_request(void* const state) {
-    const std::unique_ptr<Behind> behind(static_cast<Behind*>(state));
-    StreamComms::instance().forget(behind->operation->program);
-    behind->operation->forgotten = true;
+    const std::unique_ptr<BehindRequest> behind(static_cast<BehindRequest*>(state));
+    if (behind->operation != nullptr) {
+        StreamComms::instance().forget(behind->operation->program);
+        behind->operation->forgotten = true;
+    }
     return MPI_SUCCESS;
 }
 
@@ -111,12 +104,19 @@ StreamComm::StreamComm(const MPI_Comm communicator, std::shared_ptr<ProgramStrea
     const int device = _stream->stream.device;
     void* counters = nullptr;
     gpu::Status status = _runtime.create_stream(device, false, _own);
-    const bool has_stream = status.ok();
     if (status.ok()) {
-        status = _runtime.allocate(device, bytes_of_counters(), counters);
+        status = _runtime.create_stream(device, false, _beside);
+    }
+    for (gpu::EventHandle* const event : {&_held.before, &_past}) {
+        if (status.ok()) {
+            status = _runtime.create_event(device, *event);
+        }
     }
     if (status.ok()) {
-        status = _runtime.fill(counters, 0, bytes_of_counters(), _own);
+        status = _runtime.allocate(device, kBytesOnDevice, counters);
+    }
+    if (status.ok()) {
+        status = _runtime.fill(counters, 0, kBytesOnDevice, _own);
     }
     if (status.ok()) {
         status = _runtime.synchronize_stream(_own);
@@ -125,9 +125,7 @@ StreamComm::StreamComm(const MPI_Comm communicator, std::shared_ptr<ProgramStrea
         if (counters != nullptr) {
             _runtime.free_when_idle(counters, device);
         }
-        if (has_stream) {
-            static_cast<void>(_runtime.destroy_stream(_own));
-        }
+        destroy_handles();
         static_cast<void>(_runtime.unregister_host(words));
         munmap(words, kBytesOfWords);
         throw Error("a communicator with a stream cannot be made (" + status.message() + ")", "free GPU resources");
@@ -135,17 +133,26 @@ StreamComm::StreamComm(const MPI_Comm communicator, std::shared_ptr<ProgramStrea
     _counters = static_cast<std::uint32_t*>(counters);
     _of_steps = _counters + kCounters;
     _of_own_steps = _of_steps + stream::StepKernel::kMostSteps;
+    _channels = reinterpret_cast<stream::Channel*>(static_cast<std::byte*>(counters) + kChannelsAt);
     for (std::size_t slot = kMostCaptured; slot > 0; --slot) {
         _free_slots.push_back(slot - 1);
+    }
+    for (std::size_t slot = kMost; slot > 0; --slot) {
+        _free_words.push_back(slot - 1);
     }
     _stream->communicators.fetch_add(1);
 }
 
 StreamComm::~StreamComm() {
+    for (const auto& [number, captured] : _captured) {
+        leave_channel(*captured.operation);
+    }
     _runtime.forget_captured(_stream->stream);
     _stream->communicators.fetch_sub(1);
+    StreamComm* self = this;
+    _stream->holds_back.compare_exchange_strong(self, nullptr);
     if (!_runtime.was_reset()) {
-        static_cast<void>(_runtime.destroy_stream(_own));
+        destroy_handles();
     }
     _runtime.free_when_idle(_counters, _stream->stream.device);
     _runtime.when_idle(_stream->stream.device, [&runtime = _runtime, words = _words] {
@@ -154,13 +161,26 @@ StreamComm::~StreamComm() {
     });
 }
 
+void StreamComm::destroy_handles() noexcept {
+    for (const gpu::StreamHandle stream : {_own, _beside}) {
+        if (stream.value != nullptr) {
+            static_cast<void>(_runtime.destroy_stream(stream));
+        }
+    }
+    for (const gpu::EventHandle event : {_held.before, _past}) {
+        if (event.value != nullptr) {
+            static_cast<void>(_runtime.destroy_event(event));
+        }
+    }
+}
+
 StreamComm::Words::Operation& StreamComm::words_of(const Enqueued& operation) const noexcept {
-    return operation.capture != 0 ? _words->captured[operation.slot]
-                                  : _words->operations[operation.number % _words->operations.size()];
+    return (operation.capture != 0 ? std::span<Words::Operation>(_words->captured)
+                                   : std::span<Words::Operation>(_words->operations))[operation.slot];
 }
 
 std::uint32_t StreamComm::wanted(const Enqueued& operation) noexcept {
-    return operation.capture != 0 ? operation.replay : turn_of(operation.number);
+    return operation.capture != 0 ? operation.replay : operation.turn;
 }
 
 /// Waits until the operation is over.
@@ -170,7 +190,7 @@ stream::Step StreamComm::wait_step(const Enqueued& operation) const noexcept {
     if (operation.capture != 0) {
         step.replays = _counters + 1 + kCountersPerSlot * operation.slot;
     } else {
-        step.number = turn_of(operation.number);
+        step.number = operation.turn;
     }
     return step;
 }
@@ -179,12 +199,31 @@ stream::Step StreamComm::wait_step(const Enqueued& operation) const noexcept {
 stream::Step StreamComm::fetch_step(const Enqueued& operation) const noexcept {
     Words::Operation& words = words_of(operation);
     stream::Step step = wait_step(operation);
-    step.found = &words.found;
     step.target = operation.landing->target();
     step.bytes = operation.landing->most();
+    if (operation.capture == 0 && __atomic_load_n(&words.done, __ATOMIC_ACQUIRE) == step.number &&
+        words.found.told_host != 0 && words.fetched >> 32 == operation.number >> 32) {
+        // The message has come already, which spares the step to read of it across the bus.
+        const stream::Found& found = words.found;
+        step.awaited = reinterpret_cast<const std::uint32_t*>(found.awaited);
+        step.released = reinterpret_cast<const std::uint32_t*>(found.released);
+        step.number = found.number;
+        step.source = reinterpret_cast<const void*>(found.source);
+        step.bytes = std::min<std::uint64_t>(found.bytes, step.bytes);
+        step.told_host = reinterpret_cast<std::uint64_t*>(found.told_host);
+        step.told_host_number = found.told_host_number;
+        step.told = reinterpret_cast<std::uint32_t*>(&words.fetched);  // its lower half
+        step.told_number = static_cast<std::uint32_t>(operation.number);
+        return step;
+    }
+    step.found = &words.found;
     step.told_host = &words.fetched;
     if (operation.capture != 0) {
         step.counter = step.replays + 3;
+        if (operation.landing->to == Landing::To::device) {
+            step.channel = _channels + operation.slot;
+            step.opening = &words.channel;
+        }
     } else {
         step.told_host_number = operation.number;
     }
@@ -201,11 +240,10 @@ stream::Step StreamComm::delivery_step(const Enqueued& operation) const noexcept
     return step;
 }
 
-void StreamComm::launch(const std::span<const stream::Step> steps) {
+void StreamComm::launch(const gpu::StreamHandle stream, const std::span<const stream::Step> steps) {
     for (std::size_t first = 0; first < steps.size(); first += stream::StepKernel::kMostSteps) {
         const std::size_t count = std::min(stream::StepKernel::kMostSteps, steps.size() - first);
-        if (const gpu::Status status = _kernel.launch(_stream->stream, steps.subspan(first, count), _of_steps);
-            !status.ok()) {
+        if (const gpu::Status status = _kernel.launch(stream, steps.subspan(first, count), _of_steps); !status.ok()) {
             throw Error("the stream takes no more work (" + status.message() + ")",
                         "an error of an earlier kernel of the program also comes out here; the stream must live as "
                         "long as its communicator");
@@ -226,6 +264,10 @@ void StreamComm::add_wait_for_replay_before(const Enqueued& operation, stream::S
     step.number = ~std::uint32_t{0};
     step.replays = _counters + 1 + kCountersPerSlot * operation.slot + 1;
     step.counter = step.replays + 2;
+    if (operation.message != nullptr || (operation.landing && operation.landing->to == Landing::To::device)) {
+        step.channel = _channels + operation.slot;
+        step.opening = &words_of(operation).channel;
+    }
 }
 
 /// Queues all that comes before operations in the stream, and returns the step that tells the thread of them.
@@ -275,10 +317,10 @@ void StreamComm::refuse_memory() {
 /// program.
 bool StreamComm::wait_for_memory() {
     announce();
-    const std::uint64_t before = _over_to.load(std::memory_order_acquire);
+    const std::uint64_t before = _ended.load(std::memory_order_acquire);
     const bool was_passing = _passing.load(std::memory_order_acquire);
     for (const Clock::time_point until = Clock::now() + kPatienceForMemory; Clock::now() < until;) {
-        if (is_idle() || _over_to.load(std::memory_order_acquire) != before ||
+        if (is_idle() || _ended.load(std::memory_order_acquire) != before ||
             _passing.load(std::memory_order_acquire) != was_passing) {
             return !is_idle();
         }
@@ -395,50 +437,185 @@ void StreamComm::enqueue_captured(const Operations operations, const bool waits,
                                "name the source and the tag, or receive outside of the graph");
         }
     }
+    const auto has_stage = [](const auto& operation) { return operation->stage.has_value(); };
+    const bool staged = std::any_of(operations.begin(), operations.end(), has_stage);
+    std::vector<std::shared_ptr<Enqueued>> with;
+    std::vector<stream::Step> steps = take_held_back(with);
     take_slots(operations, capture);
-    auto captured = std::make_shared<Captured>();
-    captured->operations.assign(operations.begin(), operations.end());
+    const auto is_gone = std::make_shared<std::atomic<bool>>(false);
     try {
+        clear_counters(operations);
         for (const std::shared_ptr<Enqueued>& operation : operations) {
-            std::uint32_t* const counters = _counters + 1 + kCountersPerSlot * operation->slot;
-            if (const gpu::Status status = _runtime.fill(counters, 0, kCountersPerSlot * sizeof *counters, _own);
-                !status.ok()) {
-                throw Error("a counter of replays cannot be set (" + status.message() + ")",
-                            "an error of an earlier kernel of the program also comes out here");
+            const auto precedes = [&](const auto& other) {
+                return other->peer == operation->peer && other->receives == operation->receives;
+            };
+            const auto before = std::find_if(with.rbegin(), with.rend(), precedes);
+            operation->behind_in_kernel = before != with.rend() ? *before : nullptr;
+            with.push_back(operation);
+            if (staged) {
+                launch(steps);
+                steps.clear();
             }
+            {
+                const std::scoped_lock lock(_mutex);
+                do {
+                    _last_captured = (_last_captured + 1) % kCaptured;
+                } while (_captured.contains(_last_captured));
+                _captured.emplace(_last_captured, Captured{operation, is_gone});
+                _has_graphs.store(true, std::memory_order_release);
+            }
+            steps.push_back(arrive_with({&operation, 1}, true, kCaptured | _last_captured));
         }
-        if (const gpu::Status status = _runtime.synchronize_stream(_own); !status.ok()) {
-            throw Error("a counter of replays cannot be set (" + status.message() + ")",
-                        "an error of an earlier kernel of the program also comes out here");
-        }
-        {
-            const std::scoped_lock lock(_mutex);
-            do {
-                _last_captured = (_last_captured + 1) % kCaptured;
-            } while (_captured.contains(_last_captured));
-            _captured.emplace(_last_captured, captured);
-            _has_graphs.store(true, std::memory_order_release);
-        }
-        std::vector<stream::Step> steps{arrive_with(operations, true, kCaptured | _last_captured)};
         if (waits) {
             queue_waits(operations, steps);
-        } else {
+        } else if (staged || !hold_back(std::move(with), capture, steps)) {
             launch(steps);
         }
     } catch (...) {
         {
             const std::scoped_lock lock(_mutex);
-            std::erase_if(_captured, [&](const auto& each) { return each.second == captured; });
+            std::erase_if(_captured, [&](const auto& each) { return each.second.is_gone == is_gone; });
         }
         give_slots_back(operations);
         throw;
     }
-    auto flag = std::make_unique<std::shared_ptr<std::atomic<bool>>>(captured->is_gone);
+    auto flag = std::make_unique<std::shared_ptr<std::atomic<bool>>>(is_gone);
     // Where the runtime tells nothing, what is captured stays until the communicator is freed.
     if (_runtime.when_graph_is_gone(_stream->stream, &note_gone, flag.get()).ok()) {
         static_cast<void>(flag.release());
     }
     StreamComms::instance().wake();
+}
+
+/// True when the steps go with the next call's.
+bool StreamComm::hold_back(std::vector<std::shared_ptr<Enqueued>> operations, const std::uint64_t capture,
+                           std::vector<stream::Step>& steps) {
+    if (_held.steps.empty()) {  // else the place is the same
+        if (!_runtime.record_event(_held.before, _stream->stream).ok() ||
+            !_runtime.capture_point(_stream->stream, _held.point).ok()) {
+            return false;
+        }
+        _held.capture = capture;
+    }
+    _held.steps = std::move(steps);
+    _held.operations = std::move(operations);
+    _stream->holds_back.store(this);
+    return true;
+}
+
+/// What was held back, for the kernel of the next call, and its operations. Nothing, where there is none, or where it
+/// had to go before.
+std::vector<stream::Step> StreamComm::take_held_back(std::vector<std::shared_ptr<Enqueued>>& operations) {
+    let_others_go();
+    if (_held.steps.empty()) {
+        return {};
+    }
+    std::uint64_t point = 0;
+    static_cast<void>(_runtime.capture_point(_stream->stream, point));
+    if (point != _held.point || capture() != _held.capture) {
+        release();
+        return {};
+    }
+    _stream->holds_back.store(nullptr);
+    operations = std::exchange(_held.operations, {});
+    return std::exchange(_held.steps, {});
+}
+
+/// The stream's other communicators keep nothing for later.
+void StreamComm::let_others_go() const {
+    StreamComm* const other = _stream->holds_back.load();
+    if (other != nullptr && other != this) {
+        const std::scoped_lock calls(other->_calls);
+        other->release();
+    }
+}
+
+void StreamComm::release_held_back() {
+    let_others_go();
+    const std::scoped_lock calls(_calls);
+    release();
+}
+
+/// Puts what was held back where it belongs. Needs _calls.
+void StreamComm::release() {
+    if (_held.steps.empty()) {
+        return;
+    }
+    const std::vector<stream::Step> steps = std::exchange(_held.steps, {});
+    _held.operations.clear();
+    _stream->holds_back.store(nullptr);
+    if (capture() != _held.capture) {
+        throw ClassedError(MPI_ERR_REQUEST, "a request was queued in a capture, and its wait was not",
+                           "call MPIX_Wait_enqueue before the capture ends; the graph lacks the operation");
+    }
+    std::uint64_t point = 0;
+    if (_runtime.capture_point(_stream->stream, point).ok() && point == _held.point) {
+        launch(steps);
+        return;
+    }
+    gpu::Status status = _runtime.stream_wait_event(_beside, _held.before);
+    if (status.ok()) {
+        launch(_beside, steps);
+        status = _runtime.record_event(_past, _beside);
+    }
+    if (status.ok()) {
+        status = _runtime.stream_wait_event(_stream->stream, _past);
+    }
+    if (!status.ok()) {
+        throw Error("the capture takes no more work (" + status.message() + ")",
+                    "an error of an earlier call that is captured also comes out here");
+    }
+}
+
+/// Of operations that have just got their slots.
+void StreamComm::clear_counters(const Operations operations) {
+    gpu::Status status;
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        std::uint32_t* const counters = _counters + 1 + kCountersPerSlot * operation->slot;
+        if (status.ok()) {
+            status = _runtime.fill(counters, 0, kCountersPerSlot * sizeof *counters, _own);
+        }
+        if (status.ok()) {
+            status = _runtime.fill(_channels + operation->slot, 0, sizeof *_channels, _own);
+        }
+    }
+    if (status.ok()) {
+        status = _runtime.synchronize_stream(_own);
+    }
+    if (!status.ok()) {
+        throw Error("a counter of replays cannot be set (" + status.message() + ")",
+                    "an error of an earlier kernel of the program also comes out here");
+    }
+}
+
+/// Queues the copies of messages that are offered before the stream has come to them. Throws Error; no message goes
+/// then.
+void StreamComm::launch_early(const Operations operations) {
+    std::vector<stream::Step> steps;
+    for (const std::shared_ptr<Enqueued>& operation : operations) {
+        if (operation->message == nullptr) {
+            continue;
+        }
+        const transport::ReadyWords words = operation->message->offer_early();
+        stream::Step& step = steps.emplace_back();
+        step.target = operation->copy.target;
+        step.source = operation->copy.source;
+        step.bytes = operation->copy.bytes;
+        step.told = words.told;
+        step.told_number = words.told_number;
+        step.told_host = words.told_host;
+        step.told_host_number = words.told_host_number;
+    }
+    try {
+        launch(steps);
+    } catch (const Error&) {
+        for (const std::shared_ptr<Enqueued>& operation : operations) {
+            if (operation->message != nullptr) {
+                operation->message->withdraw();
+            }
+        }
+        throw;
+    }
 }
 
 void StreamComm::enqueue(const Operations operations, const bool waits) {
@@ -453,7 +630,13 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         enqueue_captured(operations, waits, into);
         return;
     }
-    while (_last + operations.size() - _over_to.load(std::memory_order_acquire) > kMost) {
+    release();
+    while (!has_words_for(operations.size())) {
+        if (is_idle() && !has_words_for(operations.size())) {
+            throw ClassedError(MPI_ERR_REQUEST,
+                               "more than " + std::to_string(kMost) + " receives are over that nobody has waited for",
+                               "call MPIX_Wait_enqueue for each request");
+        }
         announce_now();
         if (!device_works()) {
             give_up();
@@ -461,9 +644,12 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         sched_yield();
     }
     // Nobody says when a graph is launched. So what may come behind one waits for the stream.
-    const bool at_once = operations.size() == 1 && operations.front()->at_once && !has_graphs();
+    const bool at_once = !has_graphs() && std::all_of(operations.begin(), operations.end(),
+                                                      [](const auto& operation) { return operation->at_once; });
     std::vector<stream::Step> steps;
-    if (!at_once) {
+    if (at_once) {
+        launch_early(operations);
+    } else {
         steps.push_back(arrive_with(operations, false, (_last + operations.size()) % kCaptured));
         _announced_to = _last + operations.size();
         _unannounced.store(0, std::memory_order_release);
@@ -474,12 +660,20 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         const std::scoped_lock lock(_mutex);
         for (const std::shared_ptr<Enqueued>& operation : operations) {
             operation->number = ++_last;
+            operation->slot = _free_words.back();
+            operation->turn = ++_turns[operation->slot];
+            operation->keeps_words = operation->landing.has_value();
             operation->at_once = at_once;
+            _free_words.pop_back();
             _queued.push_back(operation);
+            _any_queued.store(true, std::memory_order_release);
         }
     }
     if (at_once) {
-        _unannounced.fetch_add(1, std::memory_order_release);
+        const auto receives = [](const auto& operation) { return operation->landing.has_value(); };
+        _unannounced.fetch_add(
+            static_cast<std::uint64_t>(std::count_if(operations.begin(), operations.end(), receives)),
+            std::memory_order_release);
     }
     StreamComms::instance().wake();  // what follows may fill the launch queue, and wait for the thread
     try {
@@ -494,6 +688,9 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         }
         // The thread begins nothing before the first step has run, and that one was refused.
         const std::scoped_lock lock(_mutex);
+        for (const std::shared_ptr<Enqueued>& operation : operations) {
+            give_words_back(*operation);
+        }
         _queued.resize(_queued.size() - operations.size());
         std::erase_if(_to_pass, [&](const Passing& each) { return each.operation->number > before; });
         _last = before;
@@ -542,6 +739,10 @@ void StreamComm::require_same_capture(const Operations operations) const {
 void StreamComm::wait(const Operations operations) {
     const std::scoped_lock calls(_calls);
     std::vector<stream::Step> steps;
+    if (!operations.empty() && operations.front()->capture != 0) {
+        std::vector<std::shared_ptr<Enqueued>> with;
+        steps = take_held_back(with);
+    }
     queue_waits(operations, steps);
 }
 
@@ -552,6 +753,7 @@ void StreamComm::store_now(Enqueued& operation) {
     }
     if (operation.error != MPI_SUCCESS) {
         give_back_place(operation);
+        note_fetched(operation);
         return;
     }
     gpu::Status status;
@@ -572,10 +774,19 @@ void StreamComm::store_now(Enqueued& operation) {
     if (operation.landing && operation.landing->to == Landing::To::host) {
         operation.landing->deliver();
     }
+    note_fetched(operation);
+}
+
+/// No step reads the words of a receive any more.
+void StreamComm::note_fetched(Enqueued& operation) noexcept {
+    const std::scoped_lock lock(_mutex);
+    if (std::exchange(operation.keeps_words, false) && operation.over) {
+        give_words_back(operation);
+    }
 }
 
 void StreamComm::take_back(Enqueued& operation, MPI_Status* const status) {
-    MPI_Request program = MPI_REQUEST_NULL;
+    bool is_over = false;
     {
         const std::scoped_lock lock(_mutex);
         if (operation.is_known && status != MPI_STATUS_IGNORE) {
@@ -588,9 +799,9 @@ void StreamComm::take_back(Enqueued& operation, MPI_Status* const status) {
             set_empty(*status);
         }
         operation.released = true;
-        program = operation.over ? operation.program : MPI_REQUEST_NULL;
+        is_over = operation.over;
     }
-    if (program != MPI_REQUEST_NULL) {
+    if (MPI_Request program = operation.program; is_over && program != MPI_REQUEST_NULL) {
         layer().real.Request_free(&program);
     }
 }
@@ -610,6 +821,7 @@ void StreamComm::begin(const std::shared_ptr<Enqueued>& operation) {
     if (operation->capture == 0) {
         const std::scoped_lock lock(_mutex);
         _spent.push_back(operation);
+        _any_spent.store(true);
     }
 }
 
@@ -620,6 +832,7 @@ void StreamComm::begin_next() {
         const std::scoped_lock lock(_mutex);
         next = std::move(_queued.front());
         _queued.pop_front();
+        _any_queued.store(!_queued.empty(), std::memory_order_release);
     }
     begin(next);
 }
@@ -638,22 +851,48 @@ void StreamComm::begin_arrived(const std::uint32_t entry) {
         }
         return;
     }
-    std::vector<std::shared_ptr<Enqueued>> again;
+    std::shared_ptr<Enqueued> again;
     {
         const std::scoped_lock lock(_mutex);
         if (const auto found = _captured.find(entry % kCaptured); found != _captured.end()) {
-            again = found->second->operations;
+            again = found->second.operation;
         }
-        for (const std::shared_ptr<Enqueued>& operation : again) {
-            ++operation->replay;
-            operation->over = operation->is_reported = false;
-            operation->begun = Clock::now();
+    }
+    if (again != nullptr) {
+        _open.fetch_add(1, std::memory_order_acq_rel);
+        _arrived.push_back(again);
+        static_cast<void>(begin_replays());  // what comes behind the graph comes after its operations
+    }
+}
+
+/// Begins the replays that have come, but those that another one of the same kernel precedes.
+bool StreamComm::begin_replays() {
+    bool has_changed = false;
+    for (std::size_t i = 0; i < _arrived.size();) {
+        const std::shared_ptr<Enqueued> operation = _arrived[i];
+        const std::shared_ptr<Enqueued> before = operation->behind_in_kernel.lock();
+        // What goes by a channel has found its partner.
+        if (before != nullptr && before->channel == nullptr && before->replay == operation->replay &&
+            !before->is_last) {
+            ++i;
+            continue;
         }
-        _open.fetch_add(again.size(), std::memory_order_acq_rel);
+        _arrived.erase(_arrived.begin() + static_cast<std::ptrdiff_t>(i));
+        begin_again(operation);
+        _open.fetch_sub(1, std::memory_order_acq_rel);
+        has_changed = true;
+        i = 0;
     }
-    for (const std::shared_ptr<Enqueued>& operation : again) {
-        begin(operation);
-    }
+    return has_changed;
+}
+
+/// The next replay.
+void StreamComm::begin_again(const std::shared_ptr<Enqueued>& operation) {
+    ++operation->replay;
+    operation->over = operation->is_reported = false;
+    operation->begun = Clock::now();
+    _open.fetch_add(1, std::memory_order_acq_rel);
+    begin(operation);
 }
 
 /// The sender may use the message's place again, though nobody has read it.
@@ -668,8 +907,22 @@ void StreamComm::give_back_place(const Enqueued& operation) const noexcept {
 
 /// Whether the stream has come to an operation that began at once.
 bool StreamComm::has_come_to(const Enqueued& operation) const noexcept {
+    if (operation.message != nullptr) {
+        return operation.message->is_placed();
+    }
     return _arrived_to.load(std::memory_order_acquire) >= operation.number ||
            __atomic_load_n(&words_of(operation).fetched, __ATOMIC_ACQUIRE) == operation.number;
+}
+
+/// Whether a copy of what was received waits for nobody.
+bool StreamComm::has_data(const Enqueued& operation) const noexcept {
+    if (operation.ready == nullptr || operation.ready->load(std::memory_order_acquire) == operation.ready_value) {
+        return true;
+    }
+    const Words::Operation& words = words_of(operation);
+    const auto* const released = reinterpret_cast<const std::uint32_t*>(words.found.released);
+    return __atomic_load_n(&words.fetched, __ATOMIC_ACQUIRE) == operation.number ||
+           static_cast<std::int32_t>(__atomic_load_n(released, __ATOMIC_ACQUIRE) - words.found.number) >= 0;
 }
 
 /// The step of a receive into host memory has gone. In the thread.
@@ -688,6 +941,9 @@ void StreamComm::let_pass() {
             break;
         }
         Enqueued& operation = *first.operation;
+        if (std::exchange(operation.keeps_words, false) && operation.over) {
+            give_words_back(operation);
+        }
         if (operation.landing) {
             if (operation.landing->to == Landing::To::host) {
                 deliver(operation);
@@ -698,6 +954,7 @@ void StreamComm::let_pass() {
             operation.stage->release();
         }
         _spent.push_back(std::move(first.operation));
+        _any_spent.store(true);
         _to_pass.pop_front();
     }
     _passing.store(!_to_pass.empty(), std::memory_order_release);
@@ -719,7 +976,7 @@ bool StreamComm::is_over(Enqueued& operation) {
         settle(operation);
     }
     if (operation.capture == 0) {
-        return !operation.at_once || has_come_to(operation);
+        return has_data(operation) && (!operation.at_once || has_come_to(operation));
     }
     if (operation.landing && !operation.stored) {
         give_back_place(operation);  // the graph has no step that reads it
@@ -731,7 +988,13 @@ bool StreamComm::is_over(Enqueued& operation) {
         return true;
     }
     if (operation.message != nullptr) {
-        return operation.message->is_fetched();
+        if (!operation.message->is_fetched()) {
+            return false;
+        }
+        if (const auto channel = operation.message->channel()) {
+            open_channel(operation, *channel, operation.message->channel_state());
+        }
+        return true;
     }
     if (operation.landing && operation.landing->to == Landing::To::host && operation.stored) {
         if (static_cast<std::uint32_t>(__atomic_load_n(&words_of(operation).fetched, __ATOMIC_ACQUIRE)) !=
@@ -757,7 +1020,14 @@ void StreamComm::settle(Enqueued& operation) {
         return;
     }
     Words::Operation& words = words_of(operation);
-    words.found = operation.landing->settle(operation.status, operation.error);
+    const bool repeats = operation.capture != 0 && operation.stored;
+    const transport::Placed placed = operation.landing->settle(operation.status, operation.error, repeats);
+    words.found = placed.found;
+    operation.ready = placed.ready;
+    operation.ready_value = placed.ready_value;
+    if (placed.state != nullptr) {
+        open_channel(operation, placed.channel, placed.state);
+    }
     {
         const std::scoped_lock lock(_mutex);
         tell_status(operation);
@@ -773,16 +1043,19 @@ bool StreamComm::progress() noexcept {
         let_pass();
     }
     // Graphs that have gone by now have left all their entries in the ring.
-    std::vector<std::shared_ptr<Captured>> gone;
+    bool has_gone = false;
     if (has_graphs()) {
         const std::scoped_lock lock(_mutex);
         for (const auto& [number, captured] : _captured) {
-            if (captured->is_gone->load(std::memory_order_acquire)) {
-                gone.push_back(captured);
+            if (captured.is_gone->load(std::memory_order_acquire)) {
+                captured.operation->is_last = has_gone = true;
             }
         }
     }
     const auto is_next = [&] {
+        if (!_any_queued.load(std::memory_order_acquire)) {
+            return false;
+        }
         const std::scoped_lock lock(_mutex);
         return !_queued.empty() && (given_up || _queued.front()->at_once);
     };
@@ -797,11 +1070,12 @@ bool StreamComm::progress() noexcept {
         }
         has_changed = true;
     }
+    has_changed = begin_replays() || has_changed;
     for (std::size_t i = 0; i < _under_way.size();) {
         Enqueued& operation = *_under_way[i];
         if (!is_over(operation)) {
             if (operation.capture != 0) {
-                report_if_late(operation);
+                report_if_late(operation, operation.replay);
             }
             ++i;
             continue;
@@ -810,16 +1084,111 @@ bool StreamComm::progress() noexcept {
         std::shared_ptr<Enqueued> over = std::move(_under_way[i]);
         _under_way.erase(_under_way.begin() + static_cast<std::ptrdiff_t>(i));
         end(*over);
-        if (over->capture == 0) {
+        if (over->capture == 0 && over->message != nullptr) {
+            _unfetched.push_back(std::move(over));
+        } else if (over->capture == 0) {
             const std::scoped_lock lock(_mutex);
             _spent.push_back(std::move(over));
+            _any_spent.store(true);
         }
     }
-    forget_graphs(gone);
+    while (!_unfetched.empty() && (given_up || _unfetched.front()->message->is_fetched())) {
+        spend_unfetched(1);
+        has_changed = true;
+    }
+    has_changed = look_after_channels() || has_changed;
+    if (has_gone) {
+        forget_graphs();
+    }
     return has_changed;
 }
 
-void StreamComm::report_if_late(Enqueued& operation) const {
+/// The first operations whose message may be in its place still.
+void StreamComm::spend_unfetched(const std::size_t operations) {
+    const auto end = _unfetched.begin() + static_cast<std::ptrdiff_t>(operations);
+    const std::scoped_lock lock(_mutex);
+    _spent.insert(_spent.end(), std::make_move_iterator(_unfetched.begin()), std::make_move_iterator(end));
+    _any_spent.store(true);
+    _unfetched.erase(_unfetched.begin(), end);
+}
+
+/// The operation and one of another process's graph have met: from the next replay on, steps pass messages on by
+/// themselves. Before the steps learn that this replay is over.
+void StreamComm::open_channel(Enqueued& operation, const stream::Channel& channel,
+                              transport::ChannelState* const state) {
+    stream::Channel& opening = words_of(operation).channel;
+    const std::uint64_t begun = opening.begun;
+    opening = channel;
+    opening.begun = begun;
+    opening.number -= operation.replay;
+    operation.channel = state;
+    operation.channel_number = opening.number;
+    operation.begun = Clock::now();
+    if (!std::exchange(operation.had_channel, true)) {
+        _with_channels.push_back(operation.shared_from_this());
+    }
+}
+
+/// The graph has gone, so nothing goes by the channel any more.
+void StreamComm::leave_channel(Enqueued& operation) noexcept {
+    transport::ChannelState* const state = std::exchange(operation.channel, nullptr);
+    std::erase_if(_with_channels, [&](const auto& each) { return each.get() == &operation; });
+    if (state == nullptr) {
+        return;
+    }
+    if (operation.message != nullptr) {
+        const auto begun = static_cast<std::uint32_t>(words_of(operation).channel.begun);
+        operation.message->close_channel(std::max(begun, operation.replay) - operation.replay);
+        return;
+    }
+    state->phase.store(transport::ChannelState::left_by_receiver, std::memory_order_release);
+}
+
+/// Sees to replays whose partner has gone: they go as those before the channel.
+bool StreamComm::look_after_channels() {
+    bool has_changed = false;
+    for (const std::shared_ptr<Enqueued>& each : _with_channels) {
+        Enqueued& operation = *each;
+        if (!operation.over) {
+            continue;
+        }
+        Words::Operation& words = words_of(operation);
+        const auto begun = static_cast<std::uint32_t>(__atomic_load_n(&words.channel.begun, __ATOMIC_ACQUIRE));
+        if (operation.channel != nullptr) {
+            const bool sends = operation.message != nullptr;
+            const std::uint32_t phase = operation.channel->phase.load(std::memory_order_acquire);
+            const auto fetched = static_cast<std::uint32_t>(operation.channel->fetched.load(std::memory_order_acquire));
+            std::uint32_t last = 0;
+            if (sends && phase == transport::ChannelState::left_by_receiver) {
+                last = fetched - operation.channel_number;
+                operation.message->close_channel(last - operation.replay);
+            } else if (!sends && phase == transport::ChannelState::closed_by_sender) {
+                last = operation.channel->last.load(std::memory_order_acquire) - operation.channel_number;
+                operation.channel->phase.store(transport::ChannelState::seen_by_receiver, std::memory_order_release);
+            } else {
+                if (begun != std::exchange(operation.seen, begun) || begun == fetched - operation.channel_number) {
+                    operation.begun = Clock::now();
+                    operation.is_reported = false;
+                } else if (begun != 0) {
+                    report_if_late(operation, begun);
+                }
+                continue;
+            }
+            operation.channel = nullptr;
+            operation.replay = last;
+            __atomic_store_n(&words.channel.open, 0, __ATOMIC_RELEASE);
+            __atomic_store_n(&words.done, last, __ATOMIC_RELEASE);
+            has_changed = true;
+        }
+        if (begun != 0 && static_cast<std::int32_t>(begun - operation.replay) > 0) {
+            begin_again(each);
+            has_changed = true;
+        }
+    }
+    return has_changed;
+}
+
+void StreamComm::report_if_late(Enqueued& operation, const std::uint32_t replay) const {
     if (operation.is_reported || Clock::now() - operation.begun < kLateReplay) {
         return;
     }
@@ -830,42 +1199,35 @@ void StreamComm::report_if_late(Enqueued& operation) const {
     fprintf(stderr,
             "awaken: replay %u of an operation in a graph, on communicator \"%s\", has waited for %d s: the other "
             "ranks have replayed theirs less often; all replay their graphs equally often\n",
-            operation.replay, name, static_cast<int>(kLateReplay.count()));
+            replay, name, static_cast<int>(kLateReplay.count()));
 }
 
 /// Lets go of what graphs had that have gone, when no operation of theirs is under way.
-void StreamComm::forget_graphs(const std::vector<std::shared_ptr<Captured>>& gone) {
-    for (const std::shared_ptr<Captured>& each : gone) {
-        const std::scoped_lock lock(_mutex);
-        if (!std::all_of(each->operations.begin(), each->operations.end(),
-                         [](const auto& operation) { return operation->over; })) {
-            continue;
+void StreamComm::forget_graphs() {
+    const std::scoped_lock lock(_mutex);
+    std::erase_if(_captured, [this](const auto& entry) {
+        const auto& [operation, is_gone] = entry.second;
+        if (!operation->is_last || !operation->over) {
+            return false;
         }
-        std::erase_if(_captured, [&](const auto& entry) { return entry.second == each; });
-        for (std::shared_ptr<Enqueued>& operation : each->operations) {
-            _free_slots.push_back(operation->slot);
-            _spent.push_back(std::move(operation));
-        }
-        each->operations.clear();
-        _has_graphs.store(!_captured.empty(), std::memory_order_release);
-    }
+        leave_channel(*operation);
+        _free_slots.push_back(operation->slot);
+        _spent.push_back(operation);
+        _any_spent.store(true);
+        return true;
+    });
+    _has_graphs.store(!_captured.empty(), std::memory_order_release);
 }
 
-/// The earliest operations that are over make room. Needs _mutex.
-void StreamComm::count_as_over(const Enqueued& operation) {
-    _over.push_back(operation.number);
-    std::uint64_t to = _over_to.load(std::memory_order_relaxed);
-    for (auto next = _over.begin(); next != _over.end();) {
-        if (*next == to + 1) {
-            ++to;
-            _over.erase(next);
-            next = _over.begin();
-        } else {
-            ++next;
-        }
-    }
-    __atomic_store_n(&words_of(operation).done, turn_of(operation.number), __ATOMIC_RELEASE);
-    _over_to.store(to, std::memory_order_release);
+/// Whether so many operations find words, beside those that are not over.
+bool StreamComm::has_words_for(const std::size_t operations) {
+    const std::scoped_lock lock(_mutex);
+    return _free_words.size() >= operations;
+}
+
+/// Needs _mutex.
+void StreamComm::give_words_back(const Enqueued& operation) noexcept {
+    _free_words.push_back(operation.slot);  // there was room for it
 }
 
 void StreamComm::end(Enqueued& operation) {
@@ -887,6 +1249,7 @@ void StreamComm::end(Enqueued& operation) {
             layer().real.Error_class(operation.error, &error_class);
             layer().real.Error_string(operation.error, text, &length);
             _failure.emplace(error_class, text);
+            _has_failed.store(true, std::memory_order_release);
         }
         if (!operation.landing || !operation.is_through) {
             tell_status(operation);
@@ -902,13 +1265,18 @@ void StreamComm::end(Enqueued& operation) {
                     operation.stage->release();
                 }
             }
-            count_as_over(operation);
+            __atomic_store_n(&words_of(operation).done, operation.turn, __ATOMIC_RELEASE);
+            _ended.fetch_add(1, std::memory_order_release);
+            if (!operation.keeps_words) {
+                give_words_back(operation);
+            }
         }
     }
     if (program != MPI_REQUEST_NULL) {
-        layer().real.Grequest_complete(program);
         if (is_released) {
-            layer().real.Request_free(&program);
+            StreamComms::instance().keep(program, operation.behind);
+        } else {
+            layer().real.Grequest_complete(program);
         }
     }
     operation.is_complete.store(true, std::memory_order_release);
@@ -917,6 +1285,9 @@ void StreamComm::end(Enqueued& operation) {
 
 /// What the thread must not free, since that may take the driver.
 void StreamComm::clean_up() noexcept {
+    if (!_any_spent.exchange(false)) {
+        return;
+    }
     std::vector<std::shared_ptr<Enqueued>> gone;
     {
         const std::scoped_lock lock(_mutex);
@@ -947,6 +1318,7 @@ void StreamComm::give_up() noexcept {
     {
         const std::scoped_lock lock(_mutex);
         _failure.emplace(MPI_ERR_OTHER, "the GPU does nothing any more: an earlier kernel failed, or it was reset");
+        _has_failed.store(true, std::memory_order_release);
     }
     StreamComms::instance().wake();
 }
@@ -993,7 +1365,11 @@ void StreamComm::throw_failure() {
     if (_library != nullptr) {
         _library->throw_failure();
     }
+    if (!_has_failed.load(std::memory_order_acquire)) {
+        return;
+    }
     const std::scoped_lock lock(_mutex);
+    _has_failed.store(false, std::memory_order_relaxed);
     if (const auto failure = std::exchange(_failure, std::nullopt)) {
         throw ClassedError(failure->first,
                            "an operation that was queued in the communicator's stream failed: " + failure->second,
@@ -1030,10 +1406,36 @@ void StreamComm::ask_for_places(const bool is_first, const bool is_last) {
     }
 }
 
+/// The member, where messages to it may lie in places now; else without transport.
 NodePeers::Peer StreamComm::placed_peer(const int rank) const noexcept {
     const NodePeers::Peer peer =
         static_cast<std::size_t>(rank) < _peers.size() ? _peers[static_cast<std::size_t>(rank)] : NodePeers::Peer{};
     return peer.transport != nullptr && peer.transport->takes_rts(peer.number) ? peer : NodePeers::Peer{};
+}
+
+std::optional<transport::PlacedMessage> StreamComm::take_place(const int rank, const std::size_t bytes) {
+    const NodePeers::Peer peer = placed_peer(rank);
+    if (peer.transport == nullptr || bytes > transport::kLongestPlace) {
+        return std::nullopt;
+    }
+    auto placed = peer.transport->start_placed(peer.number, bytes);
+    if (placed) {
+        _waits_for_places.store(true, std::memory_order_relaxed);
+        return placed;
+    }
+    if (!_waits_for_places.load(std::memory_order_relaxed)) {
+        return std::nullopt;
+    }
+    for (const Clock::time_point until = Clock::now() + kPatienceForPlaces; !placed && Clock::now() < until;) {
+        sched_yield();
+        {
+            const std::scoped_lock calls(_calls);
+            clean_up();
+        }
+        placed = peer.transport->start_placed(peer.number, bytes);
+    }
+    _waits_for_places.store(placed.has_value(), std::memory_order_relaxed);
+    return placed;
 }
 
 transfer::StagingBlock StreamComm::make_block(const std::int64_t bytes) {
@@ -1241,6 +1643,10 @@ void StreamComms::stop() noexcept {
         _thread.join();
     }
     layer().stream_work.store(nullptr, std::memory_order_release);
+    for (auto& [request, behind] : std::exchange(_kept, {})) {
+        layer().real.Grequest_complete(request);
+        layer().real.Request_free(&request);
+    }
     const std::scoped_lock lock(_mutex);
     _comms.clear();
     _requests.clear();
@@ -1279,15 +1685,30 @@ void StreamComms::made(const MPI_Request request, const std::shared_ptr<StreamCo
 
 void StreamComms::give_request(const std::shared_ptr<StreamComm>& of, const std::shared_ptr<Enqueued>& operation,
                                MPI_Request* const request) {
-    auto state = std::make_unique<Behind>(of, operation);
-    const int error = layer().real.Grequest_start(&tell_status, &forget_request, &cancel_nothing, state.get(), request);
-    if (error != MPI_SUCCESS) {
-        throw RaisedError(error);
+    std::unique_lock lock(_mutex);
+    if (_kept.empty()) {
+        lock.unlock();
+        auto state = std::make_unique<BehindRequest>();
+        const int error =
+            layer().real.Grequest_start(&tell_status, &forget_request, &cancel_nothing, state.get(), request);
+        if (error != MPI_SUCCESS) {
+            throw RaisedError(error);
+        }
+        operation->behind = state.release();
+        lock.lock();
+    } else {
+        std::tie(*request, operation->behind) = _kept.back();
+        _kept.pop_back();
     }
-    static_cast<void>(state.release());
+    *operation->behind = {of, operation};
     operation->program = *request;
-    const std::scoped_lock lock(_mutex);
     _requests[*request] = {of, operation, {}};
+}
+
+void StreamComms::keep(const MPI_Request request, BehindRequest* const behind) {
+    const BehindRequest gone = std::exchange(*behind, {});  // goes without the lock
+    const std::scoped_lock lock(_mutex);
+    _kept.emplace_back(request, behind);
 }
 
 StreamComms::Known StreamComms::known(const MPI_Request request, const char* const function) {
@@ -1314,11 +1735,11 @@ void StreamComms::forget(const MPI_Request request) noexcept {
 // ---- the thread -----------------------------------------------------------------------------------------------------
 
 void StreamComms::wake() noexcept {
-    {
-        const std::scoped_lock lock(_mutex);
-        _has_work = true;
+    _has_work.store(true);
+    if (_sleeps.load()) {
+        const std::scoped_lock lock(_mutex);  // then the thread waits, or has seen the work
+        _wake.notify_one();
     }
-    _wake.notify_one();
 }
 
 void StreamComms::run() noexcept {
@@ -1326,25 +1747,26 @@ void StreamComms::run() noexcept {
     std::vector<std::shared_ptr<StreamComm>> all;
     Clock::time_point changed = Clock::now();
     for (bool is_idle = true;;) {
-        {
+        if (is_idle) {
             std::unique_lock lock(_mutex);
-            if (is_idle) {
-                all.clear();  // a communicator that the program has freed goes with its last holder, in a call
-                _wake.wait(lock, [this] { return _has_work || _ends; });
-                changed = Clock::now();
-            }
-            if (_ends) {
-                return;
-            }
-            if (std::exchange(_has_work, false)) {
-                all = _comms;
-            }
+            all.clear();  // a communicator that the program has freed goes with its last holder, in a call
+            _sleeps.store(true);
+            _wake.wait(lock, [this] { return _has_work.load() || _ends.load(); });
+            _sleeps.store(false);
+            changed = Clock::now();
+        }
+        if (_ends.load()) {
+            return;
+        }
+        if (_has_work.load() && _has_work.exchange(false)) {
+            const std::scoped_lock lock(_mutex);
+            all = _comms;
         }
         is_idle = true;
         bool has_changed = false;
         for (const std::shared_ptr<StreamComm>& each : all) {
             has_changed = each->progress() || has_changed;
-            is_idle = is_idle && each->is_idle() && !each->has_graphs();
+            is_idle = is_idle && each->is_idle() && !each->has_graphs() && !each->has_unfetched();
         }
         const Clock::time_point now = Clock::now();
         if (has_changed) {
@@ -1352,6 +1774,9 @@ void StreamComms::run() noexcept {
         } else if (now - changed < kEager) {
             sched_yield();
         } else {
+            for (const std::shared_ptr<StreamComm>& each : all) {
+                each->leave_unfetched();
+            }
             std::this_thread::sleep_for(kPause);
         }
     }

@@ -43,19 +43,22 @@
 namespace awaken::AWAKEN_ABI {
 
 class StreamCcl;
+class StreamComm;
+struct BehindRequest;
 
 /// A stream of the program as MPIX_Stream_create was told of it.
 struct ProgramStream {
     int handle = 0;  ///< the program's MPIX_Stream
     gpu::StreamHandle stream;
-    std::atomic<int> communicators{0};  ///< that have it
+    std::atomic<int> communicators{0};             ///< that have it
+    std::atomic<StreamComm*> holds_back{nullptr};  ///< one that has captured operations for its next call
 };
 
 /// As MPI has it for a request that is null.
 void set_empty(MPI_Status& status) noexcept;
 
 /// One operation in a stream. StreamComm::_mutex guards what the thread changes.
-struct Enqueued {
+struct Enqueued : std::enable_shared_from_this<Enqueued> {
     Enqueued() = default;
     ~Enqueued() {
         if (message != nullptr) {
@@ -69,11 +72,14 @@ struct Enqueued {
     using Start = std::function<int(MPI_Request*)>;
 
     std::uint64_t number = 0;  ///< counts a communicator's operations from 1
+    std::uint32_t turn = 0;    ///< counts the operations that have had its words
     Start start;
     std::optional<Stage> stage;  ///< none: the MPI gets the program's memory
     bool waits = true;           ///< the stream has to wait where the program wants the operation to be over
     bool stores = false;         ///< the stage is copied back
     bool persistent = false;     ///< the request stays
+    bool receives = false;
+    int peer = MPI_ANY_SOURCE;  ///< the destination or source of a message
     /// A step copies what is sent; else the stage does, if there is one. Null target: nothing is copied so.
     struct {
         std::byte* target = nullptr;
@@ -84,14 +90,20 @@ struct Enqueued {
     std::shared_ptr<transport::OutgoingMessage> message;  ///< where the copy goes to a place in device memory
     std::optional<Landing> landing;                       ///< of a receive whose data a step moves on
     bool at_once = false;  ///< begins when all that was queued before has begun: it needs no memory of the program
+    /// Of a receive: says that its data have come. Null: they are there.
+    const std::atomic<std::uint64_t>* ready = nullptr;
+    std::uint64_t ready_value = 0;
     MPI_Request request = MPI_REQUEST_NULL;  ///< of the MPI, while the operation is under way
     MPI_Request program = MPI_REQUEST_NULL;  ///< what the program holds; null once it has given it back
+    BehindRequest* behind = nullptr;         ///< the state of `program`
     MPI_Status* told = MPI_STATUS_IGNORE;    ///< where the program wants the status
     bool released = false;                   ///< the program's request goes when the operation is over
     bool over = false;
     bool is_known = false;                 ///< the status
     std::atomic<bool> is_complete{false};  ///< the program's request
     bool stored = false;                   ///< the copies back are queued, or done
+    bool keeps_words = false;              ///< what was received has not been fetched
+    std::size_t slot = 0;                  ///< of its words, among those of captured operations or the others
     bool forgotten = false;                ///< the program's request is gone
     MPI_Status status{};
     int error = MPI_SUCCESS;
@@ -100,25 +112,37 @@ struct Enqueued {
 
     bool wild = false;          ///< receives from any rank, or with any tag
     std::uint64_t capture = 0;  ///< the number of the capture; 0: not captured
-    std::size_t slot = 0;       ///< its place among the captured operations of the communicator
     std::uint32_t replay = 0;   ///< that is under way, or was last
     std::chrono::steady_clock::time_point begun{};
     bool is_reported = false;  ///< that this replay takes long
     bool is_through = false;   ///< the MPI is through with this replay
+    /// With a partner in another graph: what follows goes by it without the thread. Null: nothing does.
+    transport::ChannelState* channel = nullptr;
+    std::uint32_t channel_number = 0;          ///< to which the count of replays is added, for the channel's words
+    bool had_channel = false;                  ///< so the steps may tell of a replay that the thread has to see to
+    std::uint32_t seen = 0;                    ///< the last replay that went by the channel, when the thread looked
+    bool is_last = false;                      ///< the graph has gone
+    std::weak_ptr<Enqueued> behind_in_kernel;  ///< begins with each replay before this one
 };
 
-/// Operations of one call that were captured.
+/// What a request of the program stands for.
+struct BehindRequest {
+    std::shared_ptr<StreamComm> of;
+    std::shared_ptr<Enqueued> operation;
+};
+
+/// An operation that was captured.
 struct Captured {
-    std::vector<std::shared_ptr<Enqueued>> operations;
+    std::shared_ptr<Enqueued> operation;
     /// The graph has gone, and all that was made of it. The runtime says so in a thread of its own.
-    std::shared_ptr<std::atomic<bool>> is_gone = std::make_shared<std::atomic<bool>>(false);
+    std::shared_ptr<std::atomic<bool>> is_gone;
 };
 
 /// A communicator with a stream. Thread-safe.
 class StreamComm {
   public:
-    /// Operations that are not over; one more waits for the first.
-    static constexpr std::uint64_t kMost = 1000;
+    /// Operations that are not over, or whose data have not been fetched; one more waits.
+    static constexpr std::size_t kMost = 1000;
     /// Operations in graphs that have not gone. Each has an entry in the ring, beside those that are not captured.
     static constexpr std::size_t kMostCaptured = 2048;
     static_assert(kMost + kMostCaptured < stream::kRingEntries);
@@ -150,6 +174,8 @@ class StreamComm {
     /// The program has given the operation's request to the stream: the status goes to `status`, and the request goes
     /// when the operation is over.
     void take_back(Enqueued& operation, MPI_Status* status);
+    /// What is captured next comes behind what was captured before. Throws Error.
+    void release_held_back();
     /// Waits until the program's request is complete.
     void finish(const Enqueued& operation) noexcept;
     /// Lets the stream say how far it has come, where operations that began at once need that.
@@ -188,8 +214,9 @@ class StreamComm {
         _peers = other._peers;
         _any_places = other._any_places;
     }
-    /// The member, where messages to it may lie in places now; else without transport.
-    [[nodiscard]] NodePeers::Peer placed_peer(int rank) const noexcept;
+    /// A message of so many bytes to the member in a place. Where none is free, waits a little for earlier messages
+    /// to be fetched, if that has helped before. Nothing when there is none.
+    [[nodiscard]] std::optional<transport::PlacedMessage> take_place(int rank, std::size_t bytes);
     /// Whether messages from places may come.
     [[nodiscard]] bool any_places() const noexcept { return _any_places; }
     /// Pinned memory. Where the pool is full, waits as make_stage() does. Throws Error.
@@ -208,6 +235,10 @@ class StreamComm {
     }
     /// Graphs may begin operations at any time.
     [[nodiscard]] bool has_graphs() const noexcept { return _has_graphs.load(std::memory_order_acquire); }
+    /// Sends that are over, while their receivers have not fetched the message. In the thread.
+    [[nodiscard]] bool has_unfetched() const noexcept { return !_unfetched.empty(); }
+    /// Leaves them to the transport.
+    void leave_unfetched() { spend_unfetched(_unfetched.size()); }
     /// Throws the error of an operation that has failed since it was last asked.
     void throw_failure();
 
@@ -223,11 +254,11 @@ class StreamComm {
             std::uint32_t delivered;  ///< its data are in memory of the host
             std::uint64_t fetched;    ///< by the stream: the step has copied what it found. Holds the number, or replay
             stream::Found found;
+            stream::Channel channel;  ///< in a graph: see Enqueued::channel
         };
-        std::array<Operation, 1024> operations;
+        std::array<Operation, kMost> operations;
         std::array<Operation, kMostCaptured> captured;  ///< by slots
     };
-    static_assert(kMost < std::tuple_size_v<decltype(Words::operations)>);
     static constexpr std::size_t kBytesOfWords = (sizeof(Words) + 4095) / 4096 * 4096;
 
     /// What the stream does behind an operation, and then `operation` needs no memory any more.
@@ -247,7 +278,17 @@ class StreamComm {
     void announce_now() noexcept;
     void give_back_place(const Enqueued& operation) const noexcept;
     [[nodiscard]] bool has_come_to(const Enqueued& operation) const noexcept;
-    void launch(std::span<const stream::Step> steps);
+    [[nodiscard]] bool has_data(const Enqueued& operation) const noexcept;
+    void launch_early(Operations operations);
+    void launch(std::span<const stream::Step> steps) { launch(_stream->stream, steps); }
+    void launch(gpu::StreamHandle stream, std::span<const stream::Step> steps);
+    [[nodiscard]] std::vector<stream::Step> take_held_back(std::vector<std::shared_ptr<Enqueued>>& operations);
+    [[nodiscard]] bool hold_back(std::vector<std::shared_ptr<Enqueued>> operations, std::uint64_t capture,
+                                 std::vector<stream::Step>& steps);
+    [[nodiscard]] bool begin_replays();
+    void let_others_go() const;
+    void release();
+    void destroy_handles() noexcept;
     [[nodiscard]] std::uint64_t entry(const std::uint64_t index) const noexcept {
         return __atomic_load_n(&_words->arrived[index % _words->arrived.size()], __ATOMIC_ACQUIRE);
     }
@@ -272,13 +313,22 @@ class StreamComm {
     [[nodiscard]] bool is_over(Enqueued& operation);
     void settle(Enqueued& operation);
     static void tell_status(Enqueued& operation) noexcept;
-    void count_as_over(const Enqueued& operation);
-    void report_if_late(Enqueued& operation) const;
-    void forget_graphs(const std::vector<std::shared_ptr<Captured>>& gone);
+    void note_fetched(Enqueued& operation) noexcept;
+    void spend_unfetched(std::size_t operations);
+    void give_words_back(const Enqueued& operation) noexcept;
+    [[nodiscard]] bool has_words_for(std::size_t operations);
+    void forget_graphs();
+    void clear_counters(Operations operations);
+    void begin_again(const std::shared_ptr<Enqueued>& operation);
+    void open_channel(Enqueued& operation, const stream::Channel& channel, transport::ChannelState* state);
+    void leave_channel(Enqueued& operation) noexcept;
+    [[nodiscard]] bool look_after_channels();
+    void report_if_late(Enqueued& operation, std::uint32_t replay) const;
     void let_pass();
     void look_after_device(std::chrono::steady_clock::time_point& looked) noexcept;
     [[nodiscard]] bool device_works() noexcept;
     void give_up() noexcept;
+    [[nodiscard]] NodePeers::Peer placed_peer(int rank) const noexcept;
     void clean_up() noexcept;
 
     const MPI_Comm _communicator;
@@ -296,27 +346,45 @@ class StreamComm {
     std::atomic<std::uint64_t> _open{0};        ///< operations that are not over
     mutable std::mutex _mutex;
     std::deque<std::shared_ptr<Enqueued>> _queued;
+    std::atomic<bool> _any_queued{false};
     std::vector<std::shared_ptr<Enqueued>> _under_way;
-    std::vector<std::uint64_t> _over;  ///< numbers that are over, while earlier ones are not
-    std::atomic<std::uint64_t> _over_to{0};
-    std::uint64_t _pass = 0;  ///< number of the last copies back
+    std::vector<std::shared_ptr<Enqueued>> _arrived;        ///< in a graph, and not begun
+    std::vector<std::shared_ptr<Enqueued>> _with_channels;  ///< that have or had one
+    std::vector<std::size_t> _free_words;                   ///< of operations that are not captured
+    std::array<std::uint32_t, kMost> _turns{};              ///< of each slot's last operation
+    std::deque<std::shared_ptr<Enqueued>> _unfetched;       ///< sends that are over; the place is in use
+    std::atomic<std::uint64_t> _ended{0};                   ///< counts operations that are over
+    std::uint64_t _pass = 0;                                ///< number of the last copies back
     /// What the stream still reads, in its order.
     std::deque<Passing> _to_pass;
     std::atomic<bool> _passing{false};              ///< there are some
     std::vector<std::shared_ptr<Enqueued>> _spent;  ///< that a call of the program frees
+    std::atomic<bool> _any_spent{false};
     std::atomic<bool> _given_up{false};
-    std::atomic<std::uint64_t> _taken{0};                          ///< entries of the ring
-    std::map<std::uint32_t, std::shared_ptr<Captured>> _captured;  ///< by number
+    std::atomic<std::uint64_t> _taken{0};         ///< entries of the ring
+    std::map<std::uint32_t, Captured> _captured;  ///< by number
     std::uint32_t _last_captured = 0;
     std::vector<std::size_t> _free_slots;
     std::atomic<bool> _has_graphs{false};
+    /// Captured operations that go into one kernel with those of the next call, which is most often the wait for them.
+    struct {
+        std::vector<stream::Step> steps;
+        std::vector<std::shared_ptr<Enqueued>> operations;
+        std::uint64_t capture = 0, point = 0;
+        gpu::EventHandle before;  ///< the place of the operations in the capture
+    } _held;
+    gpu::StreamHandle _beside;  ///< for those that go beside what the program has captured meanwhile
+    gpu::EventHandle _past;     ///< they have gone
     /// Of the device: the counter of the ring's entries, and the counters of replays.
     std::uint32_t* _counters = nullptr;
     std::uint32_t *_of_steps = nullptr, *_of_own_steps = nullptr;  ///< for the launches of each stream
+    stream::Channel* _channels = nullptr;                          ///< of the device, by slots
     std::vector<NodePeers::Peer> _peers;  ///< by rank; those that places reach have a transport
     bool _any_places = false;
+    std::atomic<bool> _waits_for_places{true};
     gpu::StreamHandle _own;  ///< for copies back that are not in stream order, and for questions
     std::optional<std::pair<int, std::string>> _failure;  ///< class and text
+    std::atomic<bool> _has_failed{false};                 ///< there is a failure
 };
 
 class StreamComms final : public StreamWork {
@@ -367,6 +435,8 @@ class StreamComms final : public StreamWork {
     /// A persistent request's next operation.
     void started(MPI_Request request, const std::shared_ptr<Enqueued>& operation);
     void forget(MPI_Request request) noexcept;
+    /// Keeps a request that is not complete for give_request(): the MPI's lock is much in use by the thread.
+    void keep(MPI_Request request, BehindRequest* behind);
 
     /// There is something for the thread.
     void wake() noexcept;
@@ -382,12 +452,15 @@ class StreamComms final : public StreamWork {
     std::vector<std::shared_ptr<ProgramStream>> _streams;
     std::vector<std::shared_ptr<StreamComm>> _comms;
     std::unordered_map<MPI_Request, Known, RequestHash> _requests;
+    std::vector<std::pair<MPI_Request, BehindRequest*>> _kept;  ///< begun, and of no operation
     std::vector<MPI_Op> _freed_ops;
     std::map<int, std::unique_ptr<stream::StepKernel>> _kernels;  ///< by device
     std::vector<MPI_Comm> _covered;
     std::vector<std::shared_ptr<StreamComm>> _gone;
     std::condition_variable _wake;
-    bool _has_work = false, _ends = false;
+    std::atomic<bool> _has_work{false};
+    std::atomic<bool> _sleeps{false};  ///< the thread, until it is woken
+    std::atomic<bool> _ends{false};
     std::thread _thread;
     static inline thread_local bool is_thread = false;
 };

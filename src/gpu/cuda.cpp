@@ -801,6 +801,21 @@ class Cuda final : public VendorRuntime {
         });
     }
 
+    Status capture_point(StreamHandle stream, std::uint64_t& point) noexcept override {
+        if (_driver.capture_info == nullptr) {
+            return lacking("cuStreamGetCaptureInfo");
+        }
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            int state = kNotCapturing;
+            void* graph = nullptr;
+            const void** nodes = nullptr;
+            std::size_t count = 0;
+            const CuResult code = _driver.capture_info(stream.value, &state, nullptr, &graph, &nodes, &count);
+            point = code == kSuccess ? point_of(nodes, count) : 0;
+            return outcome(code, "cuStreamGetCaptureInfo");
+        });
+    }
+
     Status when_graph_is_gone(StreamHandle stream, void (*gone)(void*), void* argument) noexcept override {
         if (_driver.capture_info == nullptr || _driver.user_object_create == nullptr ||
             _driver.user_object_release == nullptr || _driver.graph_retain == nullptr) {

@@ -337,6 +337,8 @@ class Runtime {
         capture = 0;
         return {};
     }
+    /// Where a captured stream has come to: another number when more has been captured.
+    virtual Status capture_point(StreamHandle /*stream*/, std::uint64_t& /*point*/) noexcept { return no_graphs(); }
     /// Calls `gone(argument)` when the graph that is captured has gone, and all that was instantiated from it. That
     /// call comes at any time in any thread, and must not call the runtime.
     virtual Status when_graph_is_gone(StreamHandle /*stream*/, void (* /*gone*/)(void*), void* /*argument*/) noexcept {

@@ -573,6 +573,21 @@ class Hip final : public VendorRuntime {
         return status;
     }
 
+    Status capture_point(StreamHandle stream, std::uint64_t& point) noexcept override {
+        if (_hip.capture_info == nullptr) {
+            return {kUnsupported, "hipStreamGetCaptureInfo", "this ROCm has no such function"};
+        }
+        Scope scope(*this);
+        int state = hip_abi::kNotCapturing;
+        unsigned long long identity = 0;
+        void* graph = nullptr;
+        const void** nodes = nullptr;
+        std::size_t count = 0;
+        const Result code = _hip.capture_info(stream.value, &state, &identity, &graph, &nodes, &count);
+        point = code == kSuccess ? point_of(nodes, count) : 0;
+        return scope.end(code, "hipStreamGetCaptureInfo");
+    }
+
     Status when_graph_is_gone(StreamHandle stream, void (*gone)(void*), void* argument) noexcept override {
         if (_hip.capture_info == nullptr || _hip.user_object_create == nullptr || _hip.user_object_release == nullptr ||
             _hip.graph_retain == nullptr) {

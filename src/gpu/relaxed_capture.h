@@ -5,7 +5,11 @@
 // before and after, which several calls in a row share.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <utility>
+
+#include "base/fnv1a.h"
 
 namespace awaken::gpu {
 
@@ -73,5 +77,14 @@ class RelaxedCapture {
     int _mode = kRelaxed;               ///< after the call: the program's
     Exchange _exchange = nullptr;
 };
+
+/// Runtime::capture_point(), from the nodes behind which the driver puts what comes next.
+[[nodiscard]] inline std::uint64_t point_of(const void* const* const nodes, const std::size_t count) noexcept {
+    Fnv1a point;
+    for (std::size_t i = 0; i < count; ++i) {
+        point.add_word(reinterpret_cast<std::uintptr_t>(nodes[i]));
+    }
+    return point.value();
+}
 
 }  // namespace awaken::gpu

@@ -168,8 +168,11 @@ bool Link::makes_places(const int peer, const int device) noexcept {
 }
 
 std::optional<transport::PlacedMessage> Link::start_placed(const int peer, const std::size_t bytes) {
-    if (bytes > Order::kLongestPlace) {
-        return std::nullopt;
+    if (_resources.outbox.in_use() > kSlots / 2) {
+        _resources.sends.release_finished();
+        if (_resources.outbox.in_use() > kSlots / 2) {
+            return std::nullopt;
+        }
     }
     const std::shared_ptr<RendezvousSend> send = reserve(peer, {nullptr, {}, bytes, nullptr});
     if (send == nullptr) {
@@ -182,7 +185,8 @@ std::optional<transport::PlacedMessage> Link::start_placed(const int peer, const
     return std::nullopt;
 }
 
-std::optional<transport::Found> Link::find_placed(const std::byte* const message, const std::size_t length) {
+std::optional<transport::Placed> Link::find_placed(const std::byte* const message, const std::size_t length,
+                                                   const bool repeats) {
     if (_resources.queues == nullptr || !is_rts(message, length)) {
         return std::nullopt;
     }
@@ -193,7 +197,7 @@ std::optional<transport::Found> Link::find_placed(const std::byte* const message
     }
     const int peer = static_cast<int>(rts.sender);
     const auto claim = Inbox(_resources.areas.of(peer).offers, own()).claim(rts);
-    return claim ? _resources.queues->find(peer, *claim) : std::nullopt;
+    return claim ? _resources.queues->find(peer, *claim, repeats) : std::nullopt;
 }
 
 std::shared_ptr<OutgoingMessage> Link::start_failed(const int peer, const std::size_t bytes, const Error& error) {

@@ -49,7 +49,8 @@ class Link final : public transport::Transport {
                                                                          const protocol::SendPaths& paths) override;
     [[nodiscard]] bool makes_places(int peer, int device) noexcept override;
     [[nodiscard]] std::optional<transport::PlacedMessage> start_placed(int peer, std::size_t bytes) override;
-    [[nodiscard]] std::optional<transport::Found> find_placed(const std::byte* message, std::size_t length) override;
+    [[nodiscard]] std::optional<transport::Placed> find_placed(const std::byte* message, std::size_t length,
+                                                               bool repeats) override;
     [[nodiscard]] std::shared_ptr<transport::OutgoingMessage> start_failed(int peer, std::size_t bytes,
                                                                            const Error& error) override;
     [[nodiscard]] bool may_go_plain(int /*peer*/, std::size_t /*length*/) override { return false; }

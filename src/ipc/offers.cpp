@@ -84,7 +84,7 @@ void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, co
     slot.available.store(available, std::memory_order_relaxed);
     slot.lost.store(0, std::memory_order_relaxed);
     slot.strided.store(0, std::memory_order_relaxed);
-    slot.ordered.store(0, std::memory_order_relaxed);
+    slot.kind.store(0, std::memory_order_relaxed);
     slot.queued.store(0, std::memory_order_relaxed);
 }
 
@@ -128,7 +128,7 @@ std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
 }
 
 void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::uint64_t bytes, const Location& source,
-                   const Strided* const shape, const bool ordered) noexcept {
+                   const Strided* const shape, const OfferKind kind) noexcept {
     Slot& where = slot(ticket);
     fill(where, receiver, bytes, 0);
     where.offset.store(source.offset, std::memory_order_relaxed);
@@ -141,7 +141,11 @@ void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::
         where.shape = *shape;
         where.strided.store(1, std::memory_order_relaxed);
     }
-    where.ordered.store(ordered ? 1 : 0, std::memory_order_relaxed);
+    where.kind.store(static_cast<std::uint32_t>(kind), std::memory_order_relaxed);
+    if (kind == OfferKind::repeated) {
+        where.channel.phase.store(transport::ChannelState::none, std::memory_order_relaxed);
+        where.channel.fetched.store(number_of(ticket.generation), std::memory_order_relaxed);
+    }
     if (source.kind == Location::Kind::ring) {
         start(where.ring);
     }
@@ -204,9 +208,9 @@ void Outbox::release(const Ticket ticket) noexcept {
     set_free(ticket);
 }
 
-Ticket Outbox::renew(const Ticket ticket) noexcept {
+Ticket Outbox::renew(const Ticket ticket, const std::uint32_t further) noexcept {
     std::uint64_t& generation = _generations[ticket.slot];
-    generation = next_of(ticket.generation);
+    generation = (ticket.generation + further) & kLastGeneration;
     return {ticket.slot, generation};
 }
 
@@ -237,7 +241,8 @@ std::optional<Claim> Inbox::claim(const Rts& rts) noexcept {
         return std::nullopt;
     }
     claim.bytes = slot.bytes.load(std::memory_order_relaxed);
-    claim.ordered = !claim.spilled && slot.ordered.load(std::memory_order_relaxed) != 0;
+    claim.kind = claim.spilled ? OfferKind::plain : static_cast<OfferKind>(slot.kind.load(std::memory_order_relaxed));
+    claim.channel = &slot.channel;
     if (!claim.spilled && slot.strided.load(std::memory_order_relaxed) != 0) {
         claim.shape = slot.shape;
     }
@@ -275,7 +280,7 @@ bool Inbox::reclaim(Claim& claim) noexcept {
     claim.from = slot.spill;
     claim.shape.reset();
     claim.spilled = true;
-    claim.ordered = false;
+    claim.kind = OfferKind::plain;
     if (!is_within(claim.from, claim.bytes)) {
         claim.from.kind = Location::Kind::none;
     }

@@ -31,6 +31,7 @@
 #include "transfer/flat_type.h"
 #include "transfer/location.h"
 #include "transfer/ring.h"
+#include "transport/found.h"
 #include "transport/rts_length.h"
 #include "transport/true_size.h"
 
@@ -64,6 +65,13 @@ inline constexpr std::uint64_t kNotReady = 0x74696177, kReady = 0x79646572;
     return generation << 32U | kReady;
 }
 
+enum class OfferKind : std::uint32_t {
+    plain,
+    ordered,   ///< the sender's stream says when the source is ready, and a receiver's may fetch it: see order.h
+    queued,    ///< the sender's stream fills the source, a place: from another stream than `ordered`
+    repeated,  ///< a graph fills the source, and may do so again without the CPU
+};
+
 /// One slot in shared memory. The fields that change with each message lie in the first cache line: each line that
 /// passes from one core to another costs a tenth of a microsecond.
 struct alignas(64) Slot {
@@ -79,8 +87,7 @@ struct alignas(64) Slot {
     /// 1: the source is the blocks of `shape` and not one run of bytes. Then `offset` is the offset of the lowest byte,
     /// and the shape counts from there.
     std::atomic<std::uint32_t> strided;
-    /// 1: the sender's stream says when the source is ready, and a receiver's may fetch it: see order.h.
-    std::atomic<std::uint32_t> ordered;
+    std::atomic<std::uint32_t> kind;    ///< an OfferKind
     std::atomic<std::uint32_t> queued;  ///< the number of the message that a receiver's stream has been told to fetch
     std::atomic<std::uint64_t> offset;  ///< of the source's first byte in its allocation
     /// Valid from offered on, except for its offset. The sender writes it only when the slot's last source was another
@@ -89,7 +96,8 @@ struct alignas(64) Slot {
     alignas(64) Location source;
     alignas(64) Location spill;  ///< valid in spilled and taken
     alignas(64) Strided shape;
-    transfer::RingControl ring;  ///< for a source or a spill that is a ring
+    transfer::RingControl ring;       ///< for a source or a spill that is a ring
+    transport::ChannelState channel;  ///< for a place that a graph fills
 };
 
 /// Whether `bytes` bytes at the location, or the blocks of that shape, lie within its memory. Every number may have any
@@ -135,7 +143,7 @@ class Outbox {
     /// Publishes the offer. From now on the receiver may claim it, and read it once it is ready. `shape`: for a source
     /// in strided blocks.
     void offer(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& source,
-               const Strided* shape = nullptr, bool ordered = false) noexcept;
+               const Strided* shape = nullptr, OfferKind kind = OfferKind::plain) noexcept;
     /// Whether the receiver's GPU has been told to fetch the source.
     [[nodiscard]] bool is_queued(Ticket ticket) const noexcept;
     /// The word that mark_ready() writes, for a GPU that does so.
@@ -164,8 +172,9 @@ class Outbox {
     void withdraw(Ticket ticket) noexcept;
     /// Ends an offer that is done.
     void release(Ticket ticket) noexcept;
-    /// Ends an offer that is done, and keeps its slot for another one.
-    [[nodiscard]] Ticket renew(Ticket ticket) noexcept;
+    /// Ends an offer that is done, and keeps its slot for another one, whose number comes `further` later.
+    [[nodiscard]] Ticket renew(Ticket ticket, std::uint32_t further = 1) noexcept;
+    [[nodiscard]] transport::ChannelState& channel(const Ticket ticket) noexcept { return slot(ticket).channel; }
     [[nodiscard]] std::uint32_t in_use() const noexcept { return _in_use.load(std::memory_order_relaxed); }
 
   private:
@@ -188,7 +197,8 @@ struct Claim {
     Location from{};
     std::optional<Strided> shape;  ///< of a source in strided blocks
     bool spilled = false;
-    bool ordered = false;                               ///< see Slot::ordered
+    OfferKind kind = OfferKind::plain;
+    transport::ChannelState* channel = nullptr;         ///< the slot's
     transfer::RingControl* ring = nullptr;              ///< the slot's
     const std::atomic<std::uint64_t>* ready = nullptr;  ///< ready_value(): the source may be read
     const std::atomic<std::uint64_t>* available = nullptr;

@@ -21,6 +21,11 @@ constexpr unsigned kBusyLooks = 100;
 constexpr unsigned char kPattern = 0xb5;
 constexpr std::uint32_t kCheckLooks = 500;
 
+/// By which a kernel knows memory.
+std::uint64_t address_of(const void* const memory) noexcept {
+    return reinterpret_cast<std::uintptr_t>(memory);
+}
+
 }  // namespace
 
 Order::Order(Resources& resources)
@@ -151,14 +156,47 @@ void Order::fetch(const int peer, const Claim& claim, std::byte* const to, const
     _steps.add(step, std::move(receipt), is_placed ? nullptr : done.queued, !is_placed);
 }
 
-std::optional<stream::Found> Order::find(const int peer, const Claim& claim) const noexcept {
+std::optional<transport::Placed> Order::find(const int peer, const Claim& claim, const bool repeats) const noexcept {
     const std::byte* const place = place_of(peer, claim);
-    if (claim.ordered || claim.shape || place == nullptr) {
+    if (claim.kind == OfferKind::ordered || claim.shape || place == nullptr) {
         return std::nullopt;
     }
     const Inbox::DoneWord done = Inbox(_resources.areas.of(peer).offers, _resources.own).done_word(claim);
-    return stream::Found{reinterpret_cast<std::uintptr_t>(place), claim.bytes,
-                         reinterpret_cast<std::uintptr_t>(done.word), done.value};
+    transport::Placed placed;
+    placed.found = {address_of(place), claim.bytes, address_of(done.word), done.value};
+    if (claim.kind == OfferKind::queued) {
+        placed.found.awaited = address_of(_pages.ready(peer, claim.slot));
+        placed.found.released = address_of(_pages.ready_released(peer, claim.slot));
+        placed.found.number = number_of(claim.generation);
+        placed.ready = claim.ready;
+        placed.ready_value = ready_value(claim.generation);
+    }
+    if (repeats && claim.kind == OfferKind::repeated) {
+        placed.state = claim.channel;
+        placed.channel = {1,
+                          number_of(claim.generation),
+                          placed.found.source,
+                          claim.bytes,
+                          address_of(_pages.ready(peer, claim.slot)),
+                          address_of(_pages.done_of(peer, claim.slot)),
+                          address_of(&claim.channel->fetched)};
+        claim.channel->phase.store(transport::ChannelState::open, std::memory_order_release);
+    }
+    return placed;
+}
+
+transport::ReadyWords Order::ready_words(const int peer, const Ticket& ticket) const noexcept {
+    return {_pages.ready_of(peer, _resources.own, ticket.slot), number_of(ticket.generation),
+            reinterpret_cast<std::uint64_t*>(&_resources.outbox.ready_word(ticket)), ready_value(ticket.generation)};
+}
+
+stream::Channel Order::channel_to(const int peer, const Ticket& ticket) const noexcept {
+    stream::Channel channel;
+    channel.open = 1;
+    channel.number = number_of(ticket.generation);
+    channel.awaited = address_of(_pages.done(ticket.slot));
+    channel.told = address_of(_pages.ready_of(peer, _resources.own, ticket.slot));
+    return channel;
 }
 
 void Order::flush_late() noexcept {

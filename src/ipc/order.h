@@ -34,6 +34,7 @@ class Order final : public Job, public stream::Ordering, public std::enable_shar
     using Clock = std::chrono::steady_clock;
     /// Longer messages stay where they are.
     static constexpr std::size_t kLongestPlace = stream::Pages::kLongPlaceBytes;
+    static_assert(kLongestPlace == transport::kLongestPlace);
 
     explicit Order(Resources& resources);
 
@@ -75,7 +76,12 @@ class Order final : public Job, public stream::Ordering, public std::enable_shar
 
     /// What a step of another stream of the receiver's finds: a message in a place that is there already. Nothing for
     /// other messages. Never calls the runtime.
-    [[nodiscard]] std::optional<stream::Found> find(int peer, const Claim& claim) const noexcept;
+    /// @param repeats  a graph receives: it accepts a channel, if the sender offers one
+    [[nodiscard]] std::optional<transport::Placed> find(int peer, const Claim& claim, bool repeats) const noexcept;
+    /// What a step writes that copies a message to `peer` to its place.
+    [[nodiscard]] transport::ReadyWords ready_words(int peer, const Ticket& ticket) const noexcept;
+    /// The sender's view of a channel for messages to `peer` in the slot.
+    [[nodiscard]] stream::Channel channel_to(int peer, const Ticket& ticket) const noexcept;
 
     // ---- both
 

@@ -77,8 +77,8 @@ bool RendezvousGet::fetch_in_order() {
     const bool goes = _resources.order->goes(_peer, _info.device);
     const std::size_t begins = reinterpret_cast<std::uintptr_t>(_buffer) - _info.base;
     const bool fits = _info.size == 0 || (begins <= _info.size && _wanted <= _info.size - begins);
-    if (!goes || !_claim.ordered || _info.kind != gpu::MemoryKind::device || _typed != nullptr || !fits ||
-        _claim.from.kind != Location::Kind::device || _claim.shape) {
+    if (!goes || _claim.kind != OfferKind::ordered || _info.kind != gpu::MemoryKind::device || _typed != nullptr ||
+        !fits || _claim.from.kind != Location::Kind::device || _claim.shape) {
         return false;
     }
     const std::byte* from = _resources.order->place_of(_peer, _claim);
@@ -209,7 +209,8 @@ void RendezvousGet::begin() {
             }
             gpu::Status status;
             _use = _resources.mappings.open(_peer, from, _device, status);
-            if (!_use && status.code == gpu::kBusy && _claim.ordered && _resources.order != nullptr) {
+            if (!_use && status.code == gpu::kBusy && _claim.kind == OfferKind::ordered &&
+                _resources.order != nullptr) {
                 // A GPU that messages keep busy would never have time to close an older mapping. What they have queued
                 // there needs nothing more of this thread. What the program has queued might, so the wait has an end.
                 constexpr std::chrono::microseconds kPatience{10'000};

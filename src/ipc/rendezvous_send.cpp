@@ -40,7 +40,7 @@ void RendezvousSend::publish(const Location& location, const bool is_copy, const
     if (is_copy) {
         _resources.outbox.offer_copy(_ticket, _peer, _bytes, location, available);
     } else {
-        _resources.outbox.offer(_ticket, _peer, _bytes, location, shape, _in_order);
+        _resources.outbox.offer(_ticket, _peer, _bytes, location, shape, _in_order ? OfferKind::ordered : _kind);
     }
 }
 
@@ -197,10 +197,11 @@ std::byte* RendezvousSend::take_place() {
     return _buffer;
 }
 
-void RendezvousSend::offer_place() noexcept {
+void RendezvousSend::offer_place(const bool repeats) noexcept {
     const std::scoped_lock lock(_mutex);
+    _kind = repeats ? OfferKind::repeated : OfferKind::plain;
     if (_offers++ != 0) {
-        _ticket = _resources.outbox.renew(_ticket);
+        _ticket = _resources.outbox.renew(_ticket, std::exchange(_by_channel, 0) + 1);
         _parts.clear();
         _part_ends.clear();
         _ring.reset();
@@ -211,6 +212,40 @@ void RendezvousSend::offer_place() noexcept {
     publish(_place->location, false, 0);
     _traced.end();
     _resources.outbox.mark_ready(_ticket);
+}
+
+transport::ReadyWords RendezvousSend::offer_early() noexcept {
+    const std::scoped_lock lock(_mutex);
+    _kind = OfferKind::queued;
+    ++_offers;
+    publish(_place->location, false, 0);
+    _traced.end();
+    return _resources.queues->ready_words(_peer, _ticket);
+}
+
+bool RendezvousSend::is_placed() noexcept {
+    return _resources.outbox.is_ready(_ticket);
+}
+
+transport::ChannelState* RendezvousSend::channel_state() noexcept {
+    return &_resources.outbox.channel(_ticket);
+}
+
+std::optional<transport::Channel> RendezvousSend::channel() noexcept {
+    if (channel_state()->phase.load(std::memory_order_acquire) != transport::ChannelState::open) {
+        return std::nullopt;
+    }
+    return _resources.queues->channel_to(_peer, _ticket);
+}
+
+/// The numbers of messages that follow in the slot must be none that GPUs have written.
+void RendezvousSend::close_channel(const std::uint32_t messages) noexcept {
+    transport::ChannelState& state = *channel_state();
+    const std::scoped_lock lock(_mutex);
+    _by_channel = messages + 1;
+    std::uint32_t expected = transport::ChannelState::open;
+    state.last.store(number_of(_ticket.generation) + messages, std::memory_order_relaxed);
+    state.phase.compare_exchange_strong(expected, transport::ChannelState::closed_by_sender, std::memory_order_acq_rel);
 }
 
 bool RendezvousSend::is_fetched() {
@@ -409,6 +444,9 @@ void RendezvousSend::give_back() noexcept {
     // The background may hold this object until its next turn. No owner may use the slot from now on, since it may
     // belong to another message at once.
     _free.store(true, std::memory_order_release);
+    if (_by_channel != 0) {
+        _ticket = _resources.outbox.renew(_ticket, _by_channel);
+    }
     _resources.outbox.release(_ticket);
 }
 
@@ -452,11 +490,13 @@ void RendezvousSend::leave() {
 
 void RendezvousSend::end() noexcept {
     if (_place && !_in_order) {
-        if (_offers == 0) {
+        if (_offers == 0 || _withdrawn) {
             withdraw();
             return;
         }
-        leave();
+        if (!is_over()) {
+            leave();
+        }
     }
     _resources.sends.retire(shared_from_this());
 }
@@ -521,6 +561,19 @@ void RendezvousSend::withdraw() noexcept {
 bool RendezvousSend::is_over() const noexcept {
     // An overwritten slot tells nothing more about this message.
     const OfferState state = _withdrawn ? OfferState::done : _resources.outbox.state(_ticket);
+    if (state == OfferState::done && _by_channel != 0) {
+        transport::ChannelState& channel = _resources.outbox.channel(_ticket);
+        const std::uint32_t phase = channel.phase.load(std::memory_order_acquire);
+        return phase == transport::ChannelState::left_by_receiver ||
+               (phase == transport::ChannelState::seen_by_receiver &&
+                static_cast<std::uint32_t>(channel.fetched.load(std::memory_order_acquire)) ==
+                    channel.last.load(std::memory_order_relaxed));
+    }
+    if (state == OfferState::done && _kind == OfferKind::queued && !_withdrawn) {
+        // The step that fills the place writes to the slot, though nobody may want the message.
+        return _resources.outbox.is_ready(_ticket) ||
+               _resources.areas.of(_resources.own).page.failed.load(std::memory_order_acquire) != 0;
+    }
     return state == OfferState::done || state == OfferState::overwritten;
 }
 
@@ -680,7 +733,9 @@ bool RendezvousSend::step(const Patience patience) {
             }
             return true;
         case OfferState::refused:
-            answer_refusal();
+            if (_kind != OfferKind::queued || _resources.outbox.is_ready(_ticket)) {
+                answer_refusal();
+            }
             return false;
         case OfferState::offered:
             if (_copying == Copying::no && has_waited(patience)) {

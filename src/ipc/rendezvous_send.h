@@ -74,7 +74,12 @@ class RendezvousSend final : public transport::OutgoingMessage,
     [[nodiscard]] bool advance(transport::Patience patience) override;
     void leave() override;
     void end() noexcept override;
-    void offer_place() noexcept override;
+    void offer_place(bool repeats) noexcept override;
+    [[nodiscard]] transport::ReadyWords offer_early() noexcept override;
+    [[nodiscard]] bool is_placed() noexcept override;
+    [[nodiscard]] std::optional<transport::Channel> channel() noexcept override;
+    [[nodiscard]] transport::ChannelState* channel_state() noexcept override;
+    void close_channel(std::uint32_t messages) noexcept override;
     [[nodiscard]] bool is_fetched() override;
     /// Call when the RTS has been sent, as posted() does. Waits until the program's work in the default stream is over,
     /// which the receiver's streams do not wait for, and lets the receiver read the buffer. Asking the runtime costs a
@@ -167,10 +172,12 @@ class RendezvousSend final : public transport::OutgoingMessage,
     bool _waits = false;                               ///< it has been asked to wait for the receiver, too
     stream::Receipt _receipt{stream::Outcome::added};  ///< of what it was asked last
     std::optional<Order::Place> _place;                ///< of the copy that it makes
-    unsigned _offers = 0;                              ///< of the place, one after the other
-    bool _is_copy = false;                             ///< offered as a copy, which `_parts` are making
-    Clock::time_point _copy_began{};                   ///< where the copy counts in the MappingAccount
-    trace::Stretch _traced;                            ///< from the offer until the buffer is free
+    OfferKind _kind = OfferKind::plain;
+    unsigned _offers = 0;             ///< of the place, one after the other
+    std::uint32_t _by_channel = 0;    ///< messages that went by a channel since the last offer
+    bool _is_copy = false;            ///< offered as a copy, which `_parts` are making
+    Clock::time_point _copy_began{};  ///< where the copy counts in the MappingAccount
+    trace::Stretch _traced;           ///< from the offer until the buffer is free
     std::atomic<bool> _free{false};
     std::atomic<bool> _not_ready{false};  ///< in the Readiness
     bool _withdrawn = false;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kFewSteps = 4;
 struct KernelStep {
     std::uint64_t awaited, released, target, source, bytes, told, told_host, told_host_number, counter, replays,
-        entries, found;
+        entries, found, channel, opening;
     std::uint32_t number, told_number, blocks, delay;
 };
 static_assert(StepKernel::kMostSteps * sizeof(KernelStep) <= 4000, "a launch takes no more");
@@ -95,6 +95,8 @@ gpu::Status StepKernel::launch(const gpu::StreamHandle stream, const std::span<c
                    number_of(step.replays),
                    number_of(step.entries),
                    number_of(step.found),
+                   number_of(step.channel),
+                   number_of(step.opening),
                    step.number,
                    step.told_number,
                    blocks,

@@ -15,6 +15,7 @@
 
 namespace awaken::stream {
 
+using transport::Channel;
 using transport::Found;
 
 /// What one step waits for, copies and tells, in this order. Addresses are those by which the device reaches the
@@ -33,6 +34,8 @@ struct Step {
     std::uint64_t told_host_number = 0;
     std::uint32_t* replays = nullptr;  ///< of the device, zero at first: counts replays, which add to all numbers
     const Found* found = nullptr;      ///< says what to copy, once `awaited` is reached
+    Channel* channel = nullptr;        ///< of the device, zero at first; null: there is none
+    Channel* opening = nullptr;        ///< the same in host memory
     std::uint32_t* entries = nullptr;  ///< of the device: `told_host` is a ring of kRingEntries
     std::uint32_t* counter = nullptr;  ///< of the device, zero before and after; null: one of the launch
 };
@@ -42,7 +45,7 @@ inline constexpr std::uint32_t kRingEntries = 4096;
 /// The kernel that takes steps on one device. Launches may come from any thread.
 class StepKernel {
   public:
-    static constexpr std::size_t kMostSteps = 32;  ///< in one launch
+    static constexpr std::size_t kMostSteps = 30;  ///< in one launch
 
     explicit StepKernel(gpu::Runtime& runtime) noexcept : _runtime(runtime) {}
     ~StepKernel() { unload(); }

@@ -51,6 +51,9 @@ class Gathering {
     static inline thread_local int _depth = 0;
 };
 
+/// Longer messages go to no place: see Transport::start_placed().
+inline constexpr std::size_t kLongestPlace = std::size_t{1} << 20;
+
 /// A message that this process sends. One thread at a time uses it.
 class OutgoingMessage {
   public:
@@ -81,7 +84,17 @@ class OutgoingMessage {
     virtual void end() noexcept {}
     /// A stream has copied the message to its place: from now on the RTS stands for it. Again when is_fetched(). Never
     /// calls the GPU runtime.
-    virtual void offer_place() noexcept {}
+    /// @param repeats  a graph does so: a graph of the receiver's may accept a channel for what follows
+    virtual void offer_place(bool /*repeats*/) noexcept {}
+    /// The same before the stream has copied the message. The step that copies it has to write the words.
+    [[nodiscard]] virtual ReadyWords offer_early() noexcept { return {}; }
+    /// Whether the stream has copied what was offered early.
+    [[nodiscard]] virtual bool is_placed() noexcept { return true; }
+    /// The channel, if the receiver has accepted one with what was offered last.
+    [[nodiscard]] virtual std::optional<Channel> channel() noexcept { return std::nullopt; }
+    [[nodiscard]] virtual ChannelState* channel_state() noexcept { return nullptr; }
+    /// Nothing goes by the channel any more. `messages` have gone by it.
+    virtual void close_channel(std::uint32_t /*messages*/) noexcept {}
     /// Whether its receiver has what was offered last, so that the place may be used again.
     [[nodiscard]] virtual bool is_fetched() { return true; }
 
@@ -165,13 +178,16 @@ class Transport {
     /// Whether messages between this process's `device` and the peer may lie in places: see start_placed(). Makes what
     /// that takes: call while nothing waits in a stream. Both ends say yes after some questions.
     [[nodiscard]] virtual bool makes_places(int /*peer*/, int /*device*/) noexcept { return false; }
-    /// A message of so many bytes in a place, which OutgoingMessage::offer_place() sends. Nothing when none is free.
+    /// A message of so many bytes in a place, which OutgoingMessage::offer_place() sends. Nothing when none is free:
+    /// some stay for other messages.
     [[nodiscard]] virtual std::optional<PlacedMessage> start_placed(int /*peer*/, std::size_t /*bytes*/) {
         return std::nullopt;
     }
     /// Claims the message that the RTS announces for a stream: what a step finds. Never calls the GPU runtime. Nothing
     /// when the RTS stands for no message in a place.
-    [[nodiscard]] virtual std::optional<Found> find_placed(const std::byte* /*rts*/, std::size_t /*length*/) {
+    /// @param repeats  a graph receives: it accepts a channel
+    [[nodiscard]] virtual std::optional<Placed> find_placed(const std::byte* /*rts*/, std::size_t /*length*/,
+                                                            bool /*repeats*/) {
         return std::nullopt;
     }
 

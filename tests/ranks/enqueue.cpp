@@ -251,6 +251,45 @@ void very_many(Run& run) {
     queue.finish();
 }
 
+/// A receive is over long before it is waited for.
+void awaited_late(Run& run) {
+    Queue queue(run);
+    std::byte* const early_out = device_memory(run, kSmall);
+    std::byte* const early_in = device_memory(run, kSmall);
+    std::byte* const out = device_memory(run, 64);
+    std::byte* const in = device_memory(run, 64);
+    const Step step(run, "all of them");
+    std::vector<MPI_Request> requests(2);
+    queue.ireceive(early_in, kSmall, MPI_BYTE, previous(run), kTag + 1, &requests[0]);
+    queue.isend(early_out, kSmall, MPI_BYTE, next(run), kTag + 1, &requests[1]);
+    for (int i = 0; i < 1100; ++i) {
+        queue.exchange(out, in, 64);
+    }
+    queue.waitall(requests);
+    queue.finish();
+}
+
+/// Messages that are shorter than the buffer, which has gaps: what nothing is received into stays.
+void short_messages(Run& run) {
+    Queue queue(run);
+    MPI_Datatype column;
+    OK(MPI_Type_vector(64, 3, 16, MPI_INT, &column));
+    OK(MPI_Type_commit(&column));
+    for (const Kind kind : {Kind::device, Kind::host}) {
+        for (const int count : {1, 5, 50}) {
+            std::byte* const out = device_memory(run, 256);
+            std::byte* const in = run.input_of(kind, 64 * 64);
+            const Step step(run, format("%d of 192", count));
+            std::vector<MPI_Request> requests(2);
+            queue.ireceive(in, 1, column, previous(run), kTag, &requests[0]);
+            queue.isend(out, to_size(count), MPI_INT, next(run), kTag, &requests[1]);
+            queue.waitall(requests);
+            queue.finish();
+        }
+    }
+    OK(MPI_Type_free(&column));
+}
+
 /// The type goes right after the call.
 void types(Run& run) {
     Queue queue(run);
@@ -731,6 +770,56 @@ void graph_of_many(Run& run) {
     OK(MPI_Type_free(&column));
 }
 
+/// Messages between two ranks with one tag, which one kernel sends.
+void graph_keeps_order(Run& run) {
+    Queue queue(run);
+    constexpr std::size_t kMessages = 4;
+    std::vector<std::byte*> out, in;
+    for (std::size_t i = 0; i < kMessages; ++i) {
+        out.push_back(run.input(kSmall));
+        in.push_back(run.input(kSmall));
+    }
+    const Step step(run, "all of them");
+    queue.in_a_graph(10, [&] {
+        std::vector<MPI_Request> requests;
+        for (std::size_t i = 0; i < kMessages; ++i) {
+            queue.isend(out[i], kSmall - i, MPI_BYTE, next(run), kTag, &requests.emplace_back());
+            queue.ireceive(in[i], kSmall - i, MPI_BYTE, previous(run), kTag, &requests.emplace_back());
+        }
+        queue.waitall(requests);
+        for (std::size_t i = 0; i < kMessages; ++i) {
+            queue.copy(out[i], in[kMessages - 1 - i], kSmall);
+        }
+    });
+}
+
+/// What is captured between a nonblocking call and its wait goes beside the messages, and may use what came before.
+void graph_with_work_between(Run& run) {
+    Queue queue(run);
+    for (const std::size_t bytes : {kSmall, std::size_t{70000}}) {
+        std::byte* const first = device_memory(run, bytes);
+        std::byte* const second = device_memory(run, bytes);
+        std::byte* const in = device_memory(run, bytes);
+        std::byte* const in_too = device_memory(run, bytes);
+        std::byte* const other = device_memory(run, bytes);
+        const Step step(run, format("%zu bytes", bytes));
+        queue.in_a_graph(10, [&] {
+            std::vector<MPI_Request> requests(4);
+            queue.ireceive(in, bytes, MPI_BYTE, previous(run), kTag, &requests[0]);
+            queue.isend(first, bytes, MPI_BYTE, next(run), kTag, &requests[1]);
+            queue.copy(other, first, bytes / 2);
+            queue.copy(second, other, bytes / 3);
+            // Of one rank and with one tag, so they must not overtake each other.
+            queue.isend(second, bytes, MPI_BYTE, next(run), kTag, &requests[2]);
+            queue.ireceive(in_too, bytes, MPI_BYTE, previous(run), kTag, &requests[3]);
+            queue.copy(other, second, bytes / 4);
+            queue.waitall(requests);
+            queue.copy(first, in_too, bytes);
+            queue.copy(second, in, bytes / 2);
+        });
+    }
+}
+
 void graph_of_collectives(Run& run) {
     Queue queue(run);
     const auto n = to_size(run.size);
@@ -808,6 +897,36 @@ void graphs_and_others(Run& run) {
     queue.finish();
     queue.destroy(second);
     queue.destroy(first);
+}
+
+/// One half of the ranks makes its graph anew now and then, and the other keeps what it has: what two graphs pass on by
+/// themselves finds another partner.
+void graph_made_anew(Run& run) {
+    Queue queue(run);
+    for (const std::size_t bytes : {kSmall, std::size_t{70000}}) {
+        std::byte* const out = device_memory(run, bytes);
+        std::byte* const in = device_memory(run, bytes);
+        const auto turn = [&] {
+            queue.exchange(out, in, bytes);
+            queue.copy(out, in, bytes / 2);
+        };
+        for (const int who : {0, 1}) {
+            const Step step(run, format("%zu bytes, ranks from %d", bytes, who));
+            void* graph = queue.graph(turn);
+            for (int round = 0; round < 5; ++round) {
+                for (int replay = 0; replay < 4; ++replay) {
+                    queue.replay(graph, turn);
+                }
+                if (run.rank % 2 == who) {
+                    queue.finish();
+                    queue.destroy(graph);
+                    graph = queue.graph(turn);
+                }
+            }
+            queue.finish();
+            queue.destroy(graph);
+        }
+    }
 }
 
 /// Graphs of two streams at a time, held up in different order.
@@ -1230,6 +1349,8 @@ int main(int argc, char** argv) {
     suite.add("held_up", held_up);
     suite.add("many", many);
     suite.add("very_many", very_many);
+    suite.add("awaited_late", awaited_late);
+    suite.add("short_messages", short_messages);
     suite.add("types", types);
     suite.add("plain_partner", plain_partner);
     suite.add("plain_after_queued", plain_after_queued);
@@ -1248,9 +1369,12 @@ int main(int argc, char** argv) {
     suite.add("nobody", nobody, 1);
     suite.add("graph_halo", graph_halo);
     suite.add("graph_of_many", graph_of_many);
+    suite.add("graph_keeps_order", graph_keeps_order);
+    suite.add("graph_with_work_between", graph_with_work_between);
     suite.add("graph_of_collectives", graph_of_collectives);
     suite.add("graph_of_persistent", graph_of_persistent);
     suite.add("graphs_and_others", graphs_and_others);
+    suite.add("graph_made_anew", graph_made_anew);
     suite.add("graphs_of_two_streams", graphs_of_two_streams);
     suite.add("graph_and_plain_partner", graph_and_plain_partner);
     suite.add("graphs_that_go", graphs_that_go);

@@ -119,10 +119,26 @@ AWAKEN_DEVICE void spin_pause() {
 AWAKEN_DEVICE void device_fence() {
     __threadfence();
 }
+/// All earlier accesses of this thread come before its later ones, as seen by all GPUs and the host.
+AWAKEN_DEVICE void system_fence() {
+    __threadfence_system();
+}
 
-/// Reads a word that another GPU, process or the host writes; later accesses stay later.
+/// Reads a word that another GPU, process or the host writes; later accesses stay later. A load that acquires waits for
+/// nothing else, as a fence does.
 template <typename T>
 AWAKEN_DEVICE T load_acquire(const T* pointer) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
+    if constexpr (sizeof(T) == 4) {
+        u32 value;
+        asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+        return (T)value;
+    } else if constexpr (sizeof(T) == 8) {
+        u64 value;
+        asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(pointer) : "memory");
+        return (T)value;
+    }
+#endif
     const T value = *(const volatile T*)pointer;
     __threadfence_system();
     return value;
@@ -131,6 +147,11 @@ AWAKEN_DEVICE T load_acquire(const T* pointer) {
 template <typename T>
 AWAKEN_DEVICE void store_release(T* pointer, T value) {
     __threadfence_system();
+    *(volatile T*)pointer = value;
+}
+/// The same where the fence of an earlier store_release(), or system_fence(), of this thread serves.
+template <typename T>
+AWAKEN_DEVICE void store_as_well(T* pointer, T value) {
     *(volatile T*)pointer = value;
 }
 /// Adds atomically as seen by all GPUs and the host. Returns the value before.
