@@ -1092,9 +1092,16 @@ bool StreamComm::progress() noexcept {
             _any_spent.store(true);
         }
     }
-    while (!_unfetched.empty() && (given_up || _unfetched.front()->message->is_fetched())) {
-        spend_unfetched(1);
-        has_changed = true;
+    // A few in turn: a receiver that comes late keeps its own message's place only.
+    constexpr std::size_t kLooks = 4;
+    for (std::size_t looks = std::min(_unfetched.size(), kLooks); looks > 0; --looks) {
+        if (given_up || _unfetched.front()->message->is_fetched()) {
+            spend_unfetched(1);
+            has_changed = true;
+        } else {
+            _unfetched.push_back(std::move(_unfetched.front()));
+            _unfetched.pop_front();
+        }
     }
     has_changed = look_after_channels() || has_changed;
     if (has_gone) {
