@@ -224,6 +224,8 @@ bool queue_by_library(Call& call, StreamComm& of, const StreamCollective& collec
     of.throw_failure();
     if (capture != 0) {
         of.release_held_back();
+    } else {
+        StreamComm::flush_plain();
     }
     if (bytes == 0 && kind != Kind::barrier) {
         return true;

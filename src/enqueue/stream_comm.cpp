@@ -365,6 +365,12 @@ void StreamComm::launch_early(const Operations operations) {
     }
 }
 
+/// In stream order, steps of earlier plain calls may still be gathered. What is queued now may wait for another process
+/// that waits for them, and in the default stream they would wait for it. Not in a capture.
+void StreamComm::flush_plain() noexcept {
+    layer().node_peers.flush();
+}
+
 void StreamComm::enqueue(const Operations operations, const bool waits) {
     const std::scoped_lock calls(_calls);
     throw_failure();
@@ -378,6 +384,7 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
         return;
     }
     release();
+    flush_plain();
     while (!has_words_for(operations.size())) {
         if (is_idle() && !has_words_for(operations.size())) {
             throw ClassedError(MPI_ERR_REQUEST,
@@ -476,6 +483,8 @@ void StreamComm::wait(const Operations operations) {
     if (!operations.empty() && operations.front()->capture != 0) {
         std::vector<std::shared_ptr<Enqueued>> with;
         steps = take_held_back(with);
+    } else {
+        flush_plain();
     }
     queue_waits(operations, steps);
 }

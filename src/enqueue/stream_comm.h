@@ -73,6 +73,8 @@ class StreamComm {
     /// The program has given the operation's request to the stream: the status goes to `status`, and the request goes
     /// when the operation is over.
     void take_back(Enqueued& operation, MPI_Status* status);
+    /// Called before something is queued that waits for other processes.
+    static void flush_plain() noexcept;
     /// What is captured next comes behind what was captured before. Throws Error.
     void release_held_back();
     /// Waits until the program's request is complete.
