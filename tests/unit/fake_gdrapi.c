@@ -1,6 +1,5 @@
-// A stand-in for GDRCopy's library, for "device" memory that is a file in memory: what the emulated driver and the fake
-// GPU give programs cannot be touched, but is mapped once more somewhere else, where it can be read and written: with
-// the emulated driver at a distance that it tells its kernels, with the fake GPU wherever the same file is mapped.
+// A stand-in for GDRCopy's library, for the emulated driver, whose "device" memory is a file in memory. Programs cannot
+// touch what they are given; it is mapped once more, at a distance that the driver tells its kernels.
 //
 // A mapping made here is a further one of the same file. So it keeps showing the memory that it was made for, also when
 // another allocation has taken the address; and touching it after it was unmapped is a segmentation fault, as on real
@@ -36,8 +35,7 @@ struct pin {
 
 // A line of the list of mappings.
 struct area {
-    unsigned long start, end, offset, inode;
-    char device[16];
+    unsigned long start, end;
     int writable;
 };
 struct areas {
@@ -82,9 +80,8 @@ static struct areas read_areas(void) {
     while (getline(&text, &room, list) > 0) {
         struct area area;
         char rights[8];
-        if (sscanf(text, "%lx-%lx %7s %lx %15s %lu", &area.start, &area.end, rights, &area.offset, area.device,
-                   &area.inode) != 6 ||
-            area.inode == 0) {
+        unsigned long inode = 0;
+        if (sscanf(text, "%lx-%lx %7s %*x %*s %lu", &area.start, &area.end, rights, &inode) != 4 || inode == 0) {
             continue;
         }
         area.writable = strncmp(rights, "rw", 2) == 0 && rights[3] == 's';
@@ -136,32 +133,6 @@ static int map_writable(const struct areas* areas, unsigned long from, struct ta
         if (area->writable && start < end) {
             found |= map_again(start, end - start, start - from, target);
         }
-    }
-    return found;
-}
-
-// Maps what `area` has of the memory at `address`, by way of other mappings of the same file, which can be written.
-static int map_by_file(const struct areas* areas, const struct area* area, unsigned long address,
-                       struct target target) {
-    const unsigned long start = larger(area->start, address);
-    const unsigned long end = smaller(area->end, address + target.size);
-    const unsigned long from = area->offset + (start - area->start);  // in the file
-    int found = 0;
-    if (start >= end) {
-        return 0;
-    }
-    for (size_t i = 0; i < areas->count; ++i) {
-        const struct area* const other = &areas->lines[i];
-        if (!other->writable || other->inode != area->inode || strcmp(other->device, area->device) != 0) {
-            continue;
-        }
-        const unsigned long first = larger(from, other->offset);
-        const unsigned long last = smaller(from + (end - start), other->offset + (other->end - other->start));
-        if (first >= last) {
-            continue;
-        }
-        found |=
-            map_again(other->start + (first - other->offset), last - first, start - address + (first - from), target);
     }
     return found;
 }
@@ -248,13 +219,7 @@ EXPORT int gdr_map(struct gdr* context, gdr_mh_t handle, void** view, size_t siz
     const struct areas areas = read_areas();
     const unsigned long distance = (unsigned long)emulated_distance(pin->address);
     const struct target target = {room, size};
-    int found = 0;
-    if (distance != 0) {
-        found = map_writable(&areas, pin->address + distance, target);
-    }
-    for (size_t i = 0; i < areas.count && distance == 0; ++i) {
-        found |= map_by_file(&areas, &areas.lines[i], pin->address, target);
-    }
+    const int found = distance == 0 ? 0 : map_writable(&areas, pin->address + distance, target);
     free(areas.lines);
     if (found != BOTH_PAGES) {
         munmap(room, size);

@@ -10,7 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "fake_gpu.h"
 #include "forwarding_gpu.h"
 #include "ipc/readiness.h"
 

@@ -4,19 +4,26 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "base/error.h"
-#include "fake_gpu.h"
 #include "random_layout.h"
+#include "watched_gpu.h"
 
 namespace awaken::rma {
 namespace {
 
-using test::FakeGpu;
 using test::pick;
 using test::Random;
+
+/// Each run of bytes that others have put is a copy to wait for: there are too many for operations that are late.
+gpu::Runtime& prompt_gpu() {
+    static const int set = setenv("AWAKEN_TEST_DELAYS", "1:0", 1);
+    static_cast<void>(set);
+    return emulator_test::emulated();
+}
 
 class ShadowTest : public ::testing::Test {
   protected:
@@ -28,21 +35,20 @@ class ShadowTest : public ::testing::Test {
         ASSERT_TRUE(gpu.allocate(0, lead + bytes, memory).ok());
         allocation = static_cast<std::byte*>(memory);
         device = allocation + lead;
-        const void* const pointer = device;
-        gpu.classify({&pointer, 1}, &info);
+        info = emulator_test::info_of(gpu, device);
         for (std::size_t at = 0; at < bytes; ++at) {
             seen()[at] = static_cast<std::byte>(random());
         }
         expected.assign(seen(), seen() + bytes);
     }
     /// The device memory as the CPU reaches it.
-    [[nodiscard]] std::byte* seen() const { return gpu.view(device); }
+    [[nodiscard]] std::byte* seen() const { return emulator_test::view(device); }
     [[nodiscard]] bool both_are_as_expected(const HostMirror& mirror) const {
         return std::memcmp(seen(), expected.data(), expected.size()) == 0 &&
                std::memcmp(mirror.data(), expected.data(), expected.size()) == 0;
     }
 
-    FakeGpu gpu;
+    emulator_test::WatchedGpu gpu{prompt_gpu()};
     transfer::PinnedPool pool{std::size_t{16} << 20};
     transfer::DeviceCopies copies{gpu, pool, transfer::Tuning{}, transfer::CopyEngine::automatic};
     transfer::Copier copier{gpu, copies, pool};

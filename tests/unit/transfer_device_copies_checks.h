@@ -1,4 +1,4 @@
-// What DeviceCopies has to do on any GPU runtime: the same checks run on the fake and on the emulated driver.
+// What DeviceCopies has to do on any GPU runtime, and memory of every kind for such tests.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -20,10 +21,9 @@
 #include <thread>
 #include <vector>
 
-#include "fake_gpu.h"
-#include "forwarding_gpu.h"
 #include "gpu/gpu.h"
 #include "transfer/mappings.h"
+#include "watched_gpu.h"
 
 namespace awaken::transfer {
 namespace {
@@ -32,31 +32,37 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-/// A fake GPU that exports: the handle holds the address of the allocation's first byte.
-class ExportingGpu final : public test::ForwardingGpu {
-  public:
-    explicit ExportingGpu(test::FakeGpu& fake) : ForwardingGpu(fake), _fake(fake) {}
+using Handle = std::array<std::byte, sizeof(gpu::IpcMemoryHandle)>;
 
+/// The emulated GPU, which remembers what it has exported. Mappings for descriptors are made up.
+class ExportingGpu final : public emulator_test::WatchedGpu {
+  public:
     std::atomic<int> exports{0};
-    std::atomic<int> failing_exports{0};
     std::atomic<bool> anonymous{false};  ///< allocations have no identity, as with some versions of HIP
     std::atomic<std::size_t> lead{0};    ///< what is exported begins so far before the allocation
 
+    /// Where what the handle stands for begins.
+    [[nodiscard]] std::uintptr_t start_of(const Location& location) {
+        Handle handle;
+        std::memcpy(handle.data(), location.handle.data(), sizeof handle);
+        const std::lock_guard lock(_exported_mutex);
+        return _exported[handle];
+    }
+
     gpu::Status ipc_export(const void* pointer, gpu::IpcMemoryHandle& handle, std::size_t& offset) noexcept override {
         ++exports;
-        if (failing_exports > 0) {
-            --failing_exports;
-            return {801, "cuIpcGetMemHandle", "operation not supported"};
+        const gpu::Status status = WatchedGpu::ipc_export(pointer, handle, offset);
+        if (status.ok()) {
+            offset += lead;
+            Handle key;
+            std::memcpy(key.data(), handle.bytes, sizeof key);
+            const std::lock_guard lock(_exported_mutex);
+            _exported[key] = reinterpret_cast<std::uintptr_t>(pointer) - offset;
         }
-        gpu::PointerInfo info;
-        _fake.classify({&pointer, 1}, &info);
-        const std::uintptr_t start = info.base - lead;
-        std::memcpy(handle.bytes, &start, sizeof start);
-        offset = reinterpret_cast<std::uintptr_t>(pointer) - start;
-        return {};
+        return status;
     }
     void classify(std::span<const void* const> pointers, gpu::PointerInfo* infos) noexcept override {
-        _fake.classify(pointers, infos);
+        WatchedGpu::classify(pointers, infos);
         for (std::size_t i = 0; anonymous && i < pointers.size(); ++i) {
             infos[i].id = 0;
         }
@@ -98,14 +104,9 @@ class ExportingGpu final : public test::ForwardingGpu {
     }
 
   private:
-    test::FakeGpu& _fake;
+    std::mutex _exported_mutex;
+    std::map<Handle, std::uintptr_t> _exported;
 };
-
-std::uintptr_t exported_address(const Location& location) {
-    std::uintptr_t start = 0;
-    std::memcpy(&start, location.handle.data(), sizeof start);
-    return start;
-}
 
 class ExportsTest : public ::testing::Test {
   protected:
@@ -114,15 +115,10 @@ class ExportsTest : public ::testing::Test {
         EXPECT_TRUE(gpu.allocate(0, bytes, pointer).ok());
         return static_cast<std::byte*>(pointer);
     }
-    gpu::PointerInfo info_of(const void* pointer) {
-        gpu::PointerInfo info;
-        gpu.classify({&pointer, 1}, &info);
-        return info;
-    }
+    gpu::PointerInfo info_of(const void* pointer) { return emulator_test::info_of(gpu, pointer); }
     gpu::Status describe(const void* pointer) { return exports.describe(pointer, info_of(pointer), location); }
 
-    test::FakeGpu fake{2};
-    ExportingGpu gpu{fake};
+    ExportingGpu gpu;
     Exports exports{gpu};
     Location location;
 };
@@ -139,7 +135,7 @@ TEST_F(ExportsTest, SaysWhereAPointerLiesInItsAllocation) {
     EXPECT_EQ(location.allocation_id, info_of(memory).id);
     EXPECT_EQ(location.allocation_bytes, 10000u);
     EXPECT_EQ(location.offset, 4321u);
-    EXPECT_EQ(exported_address(location), reinterpret_cast<std::uintptr_t>(memory));
+    EXPECT_EQ(gpu.start_of(location), reinterpret_cast<std::uintptr_t>(memory));
 }
 
 TEST_F(ExportsTest, CountsFromTheStartOfWhatIsMappedWhenThatIsMoreThanTheAllocation) {
@@ -147,7 +143,7 @@ TEST_F(ExportsTest, CountsFromTheStartOfWhatIsMappedWhenThatIsMoreThanTheAllocat
     gpu.lead = 512;
     ASSERT_TRUE(describe(memory + 1000).ok());
     EXPECT_EQ(location.offset, 1512u);
-    EXPECT_EQ(exported_address(location) + location.offset, reinterpret_cast<std::uintptr_t>(memory) + 1000);
+    EXPECT_EQ(gpu.start_of(location) + location.offset, reinterpret_cast<std::uintptr_t>(memory) + 1000);
     EXPECT_LE(location.offset + 9000, location.allocation_bytes);
     EXPECT_GT(location.offset + 9001, location.allocation_bytes);
 }
@@ -159,7 +155,7 @@ TEST_F(ExportsTest, AsksTheRuntimeOncePerAllocation) {
         ASSERT_TRUE(describe(memory + offset).ok());
         EXPECT_EQ(location.offset, offset);
         ASSERT_TRUE(describe(other + offset).ok());
-        EXPECT_EQ(exported_address(location), reinterpret_cast<std::uintptr_t>(other));
+        EXPECT_EQ(gpu.start_of(location), reinterpret_cast<std::uintptr_t>(other));
     }
     EXPECT_EQ(gpu.exports, 2);
 }
@@ -180,7 +176,7 @@ TEST_F(ExportsTest, AnotherAllocationAtTheSameAddressIsAskedAboutAnew) {
     std::byte* const other = allocate(10000);
     info.base = reinterpret_cast<std::uintptr_t>(other);
     ASSERT_TRUE(exports.describe(other, info, location).ok());
-    EXPECT_EQ(exported_address(location), info.base);
+    EXPECT_EQ(gpu.start_of(location), info.base);
 }
 
 TEST_F(ExportsTest, MemoryWithoutAnIdentityIsAskedAboutEachTime) {
@@ -261,7 +257,9 @@ TEST_F(ExportsTest, WhatCannotBeExportedIsToldWithoutAskingTheRuntime) {
     const std::vector<std::byte> host(100);
     location.offset = 77;
     EXPECT_FALSE(describe(host.data()).ok());
-    const gpu::Status status = describe(fake.allocate_managed(0, 100));
+    void* managed = nullptr;
+    ASSERT_TRUE(gpu.allocate_managed(0, 100, managed).ok());
+    const gpu::Status status = describe(managed);
     EXPECT_EQ(status.code, gpu::kUnsupported);
     EXPECT_NE(status.message().find("cannot be exported"), std::string::npos) << status.message();
     EXPECT_EQ(gpu.exports, 0);
@@ -270,11 +268,11 @@ TEST_F(ExportsTest, WhatCannotBeExportedIsToldWithoutAskingTheRuntime) {
 
 TEST_F(ExportsTest, ARefusalIsRememberedForTheAllocation) {
     std::byte* const memory = allocate(10000);
-    gpu.failing_exports = 1;
+    gpu.fail("ipc_export", 0, 1, 801);
     for (int round = 0; round < 3; ++round) {
         const gpu::Status status = describe(memory + round);
         EXPECT_EQ(status.code, 801);
-        EXPECT_NE(status.message().find("not supported"), std::string::npos) << status.message();
+        EXPECT_NE(status.message().find("injected fault"), std::string::npos) << status.message();
     }
     EXPECT_EQ(gpu.exports, 1);
     EXPECT_EQ(location.kind, Location::Kind::none);
@@ -282,20 +280,13 @@ TEST_F(ExportsTest, ARefusalIsRememberedForTheAllocation) {
 }
 
 TEST_F(ExportsTest, RemembersABoundedNumberTheLeastRecentlyUsedGoesFirst) {
-    const auto pretended = [](const unsigned number) {
-        gpu::PointerInfo info;
-        info.kind = gpu::MemoryKind::device;
-        info.device = 0;
-        info.base = (number + 1) * 0x1000u;
-        info.size = 0x1000;
-        info.id = number + 1;
-        info.ipc_capable = true;
-        return info;
-    };
+    std::vector<std::byte*> memory;
     const auto ask = [&](const unsigned number) {
-        const gpu::PointerInfo info = pretended(number);
-        ASSERT_TRUE(exports.describe(reinterpret_cast<const void*>(info.base), info, location).ok());
-        EXPECT_EQ(location.allocation_id, info.id);
+        while (memory.size() <= number) {
+            memory.push_back(allocate(100));
+        }
+        ASSERT_TRUE(describe(memory[number]).ok());
+        EXPECT_EQ(gpu.start_of(location), reinterpret_cast<std::uintptr_t>(memory[number]));
     };
     for (unsigned number = 0; number < 1024; ++number) {
         ask(number);
@@ -324,8 +315,7 @@ TEST_F(ExportsTest, ManyThreadsAtOnce) {
                 info.id += round / 100 % 2 * 100;  // freed and allocated again, now and then
                 Location own;
                 if (!exports.describe(pointer + round % 4096, info, own).ok() || own.offset != round % 4096 ||
-                    own.allocation_id != info.id ||
-                    exported_address(own) != reinterpret_cast<std::uintptr_t>(pointer)) {
+                    own.allocation_id != info.id || gpu.start_of(own) != reinterpret_cast<std::uintptr_t>(pointer)) {
                     ++wrong;
                 }
             }
@@ -345,7 +335,7 @@ class ExportedPoolTest : public ExportsTest {
     static constexpr ExportedPool::Limits kPatient{.bytes = 32 * kMiB, .idle = std::chrono::hours(1)};
     static constexpr ExportedPool::Limits kImpatient{.bytes = 32 * kMiB, .idle = std::chrono::milliseconds(0)};
 
-    [[nodiscard]] std::size_t allocated_bytes() const { return fake.live_bytes(gpu::MemoryKind::device); }
+    [[nodiscard]] std::size_t allocated_bytes() const { return gpu.live_bytes(gpu::MemoryKind::device); }
 };
 
 TEST_F(ExportedPoolTest, LendsBlocksThatOthersCanMap) {
@@ -357,7 +347,7 @@ TEST_F(ExportedPoolTest, LendsBlocksThatOthersCanMap) {
     EXPECT_EQ(block.location().offset, 0u);
     EXPECT_EQ(block.location().allocation_bytes, 4 * kMiB);
     EXPECT_EQ(block.location().allocation_id, info_of(block.data()).id);
-    EXPECT_EQ(exported_address(block.location()), reinterpret_cast<std::uintptr_t>(block.data()));
+    EXPECT_EQ(gpu.start_of(block.location()), reinterpret_cast<std::uintptr_t>(block.data()));
     EXPECT_EQ(pool.statistics().lent_bytes, 4 * kMiB);
     EXPECT_EQ(pool.statistics().allocated, 1u);
 }
@@ -382,7 +372,7 @@ TEST_F(ExportedPoolTest, BlocksAreUsedAgain) {
     const ExportedPool::Block again = pool.acquire(0, 2 * kMiB);
     EXPECT_EQ(again.data(), data);
     EXPECT_EQ(again.location().allocation_id, id);
-    EXPECT_EQ(exported_address(again.location()), reinterpret_cast<std::uintptr_t>(data));
+    EXPECT_EQ(gpu.start_of(again.location()), reinterpret_cast<std::uintptr_t>(data));
     EXPECT_EQ(gpu.exports, 1);
     // Of the other device, and of another size.
     EXPECT_NE(pool.acquire(1, 2 * kMiB).data(), data);
@@ -443,10 +433,10 @@ TEST_F(ExportedPoolTest, AFullCardGetsItsFreeBlocksBackBeforeTheSecondTry) {
     ExportedPool pool(gpu, exports, kPatient);
     pool.acquire(0, 8 * kMiB).release();
     pool.acquire(1, 8 * kMiB).release();
-    fake.fail("allocate");
+    gpu.fail("allocate");
     EXPECT_TRUE(pool.acquire(0, 4 * kMiB));
     EXPECT_EQ(allocated_bytes(), 12 * kMiB);  // the other device's block does not help and stays
-    fake.fail("allocate", 0, 2);
+    gpu.fail("allocate", 0, 2);
     EXPECT_FALSE(pool.acquire(0, 2 * kMiB));
     EXPECT_EQ(pool.statistics().refused, 1u);
     EXPECT_EQ(pool.statistics().lent_bytes, 0u);
@@ -456,11 +446,11 @@ TEST_F(ExportedPoolTest, AFullCardGetsItsFreeBlocksBackBeforeTheSecondTry) {
 
 TEST_F(ExportedPoolTest, ADeviceThatRefusesToExportIsNotAskedAgain) {
     ExportedPool pool(gpu, exports, kPatient);
-    gpu.failing_exports = 1;
+    gpu.fail("ipc_export", 0, 1, 801);
     EXPECT_FALSE(pool.acquire(0, kMiB));
     EXPECT_EQ(allocated_bytes(), 0u);
     EXPECT_FALSE(pool.acquire(0, kMiB));
-    EXPECT_EQ(fake.calls("allocate"), 1);
+    EXPECT_EQ(gpu.calls("allocate"), 1);
     EXPECT_EQ(pool.statistics().refused, 2u);
     EXPECT_EQ(pool.statistics().lent_bytes, 0u);
     EXPECT_TRUE(pool.acquire(1, kMiB));
@@ -563,7 +553,7 @@ TEST_F(ExportedPoolTest, ADriverThatIsGoneIsNoMatter) {
     ExportedPool pool(gpu, exports, kImpatient);
     ExportedPool::Block lent = pool.acquire(0, kMiB);
     pool.acquire(0, 4 * kMiB).release();
-    fake.shut_down();
+    gpu.shut_down();
     pool.trim_idle();
     lent.release();
     EXPECT_FALSE(pool.acquire(0, 8 * kMiB));
@@ -612,9 +602,7 @@ TEST_F(ExportedPoolTest, ManyThreadsAtOnce) {
     EXPECT_EQ(allocated_bytes(), 0u);
 }
 
-// ---- between processes, on the emulated driver ----------------------------------------------------------------------
-
-#ifdef AWAKEN_EMULATOR_DIRECTORY
+// ---- between processes ----------------------------------------------------------------------------------------------
 
 /// What one process tells another: where bytes are, and what they are.
 struct Told {
@@ -649,11 +637,13 @@ void copy_and_wait(gpu::Runtime& runtime, const int device, void* destination, c
 
 class ExportsBetweenProcesses : public ::testing::TestWithParam<const char*> {
   protected:
+    /// In a process that was started anew: a driver does not survive a fork.
+    void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
     /// As a program would load the emulated driver: "cuda:2" or "hip6:2".
-    static gpu::Runtime& load(const std::string& faults = "") {
+    static gpu::Runtime& load() {
         const std::string form = GetParam();
         ::setenv("AWAKEN_EMULATE", form.c_str(), 1);
-        ::setenv("AWAKEN_TEST_FAULTS", faults.c_str(), 1);
         const bool cuda = form.starts_with("cuda");
         const std::string file = cuda ? "libcuda.so.1" : "libamdhip64.so." + form.substr(3, 1);
         EXPECT_NE(dlopen((AWAKEN_EMULATOR_DIRECTORY "/" + file).c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
@@ -751,46 +741,10 @@ TEST_P(ExportsBetweenProcesses, ShowThePointersBytes) {
     EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
-TEST_P(ExportsBetweenProcesses, AreRefusedWhereTheDriverRefuses) {
-    const auto run = [] {
-        gpu::Runtime& runtime = load("ipc-export");
-        Exports exports(runtime);
-        ExportedPool pool(runtime, exports, {});
-        EXPECT_FALSE(pool.acquire(0, kMiB));
-        void* memory = nullptr;
-        EXPECT_TRUE(runtime.allocate(0, kMiB, memory).ok());
-        const void* const pointer = memory;
-        gpu::PointerInfo info;
-        runtime.classify({&pointer, 1}, &info);
-        Location location;
-        EXPECT_FALSE(exports.describe(pointer, info, location).ok());
-        leave_process();
-    };
-    EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
-}
-
-TEST_P(ExportsBetweenProcesses, LeaveMemoryForTheProgram) {
-    const auto run = [] {
-        gpu::Runtime& runtime = load("oom-after=16777216");
-        Exports exports(runtime);
-        ExportedPool pool(runtime, exports, {});
-        pool.acquire(0, 8 * kMiB).release();
-        EXPECT_TRUE(pool.acquire(0, 16 * kMiB));  // only once the first has gone
-        EXPECT_FALSE(pool.acquire(0, 32 * kMiB));
-        EXPECT_EQ(pool.statistics().lent_bytes + pool.statistics().free_bytes, 0u);
-        void* memory = nullptr;
-        EXPECT_TRUE(runtime.allocate(0, 12 * kMiB, memory).ok());
-        leave_process();
-    };
-    EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
-}
-
 INSTANTIATE_TEST_SUITE_P(Emulated, ExportsBetweenProcesses, ::testing::Values("cuda:2", "hip5:2", "hip6:2", "hip7:2"),
                          [](const auto& form) {
                              return std::string(form.param).substr(0, std::strlen(form.param) - 2);
                          });
-
-#endif
 
 }  // namespace
 }  // namespace awaken::transfer

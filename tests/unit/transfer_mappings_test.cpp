@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "forwarding_gpu.h"
 #include "gpu/gpu.h"
 
 namespace awaken::transfer {
@@ -20,8 +21,10 @@ namespace {
 using namespace std::chrono_literals;
 
 /// The none runtime with IPC that maps a handle once at a time, as drivers do.
-class IpcGpu final : public gpu::Runtime {
+class IpcGpu final : public test::ForwardingGpu {
   public:
+    IpcGpu() : ForwardingGpu(gpu::none()) {}
+
     std::atomic<int> failing_opens{0};
 
     [[nodiscard]] std::size_t open_mappings() const {
@@ -82,53 +85,10 @@ class IpcGpu final : public gpu::Runtime {
     std::atomic<bool> busy{false};
     std::atomic<int> would_wait{0};  ///< calls that would have waited for it
 
-    // The rest is of no interest here.
     [[nodiscard]] gpu::Vendor vendor() const noexcept override { return gpu::Vendor::cuda; }
-    [[nodiscard]] gpu::Versions versions() const override { return {}; }
     [[nodiscard]] int device_count() noexcept override { return 2; }
-    gpu::Status device_info(int, gpu::DeviceInfo&) override { return none(); }
-    gpu::Status current_device(int&) noexcept override { return none(); }
-    gpu::Status make_current(int) noexcept override { return none(); }
-    gpu::Status run_on(int, const std::function<void()>&) override { return none(); }
-    gpu::Status can_access_peer(int, int, bool&) noexcept override { return none(); }
-    gpu::Status enable_peer_access(int, int) noexcept override { return none(); }
-    void classify(std::span<const void* const>, gpu::PointerInfo*) noexcept override {}
-    gpu::Status order_after_default_stream(const void*, const gpu::PointerInfo&) noexcept override { return none(); }
-    gpu::Status finish_default_stream(int) noexcept override { return none(); }
-    gpu::Status allocate(int, std::size_t, void*&) noexcept override { return none(); }
-    gpu::Status allocate_managed(int, std::size_t, void*&) noexcept override { return none(); }
-    gpu::Status allocate_from_pool(int, std::size_t, void*&) noexcept override { return none(); }
-    gpu::Status prefetch(const void*, std::size_t, int, gpu::StreamHandle) noexcept override { return none(); }
-    gpu::Status free(void*) noexcept override { return none(); }
-    gpu::Status allocate_pinned(std::size_t, void*&) noexcept override { return none(); }
-    gpu::Status free_pinned(void*) noexcept override { return none(); }
-    gpu::Status register_host(void*, std::size_t) noexcept override { return none(); }
-    gpu::Status unregister_host(void*) noexcept override { return none(); }
-    gpu::Status create_stream(int, bool, gpu::StreamHandle&) noexcept override { return none(); }
-    gpu::Status destroy_stream(gpu::StreamHandle) noexcept override { return none(); }
-    gpu::Status query_stream(gpu::StreamHandle, bool&) noexcept override { return none(); }
-    gpu::Status synchronize_stream(gpu::StreamHandle) noexcept override { return none(); }
-    gpu::Status create_event(int, gpu::EventHandle&) noexcept override { return none(); }
-    gpu::Status destroy_event(gpu::EventHandle) noexcept override { return none(); }
-    gpu::Status record_event(gpu::EventHandle, gpu::StreamHandle) noexcept override { return none(); }
-    gpu::Status query_event(gpu::EventHandle, bool&) noexcept override { return none(); }
-    gpu::Status stream_wait_event(gpu::StreamHandle, gpu::EventHandle) noexcept override { return none(); }
-    gpu::Status copy(void*, const void*, std::size_t, gpu::StreamHandle) noexcept override { return none(); }
-    gpu::Status copy_2d(const gpu::Copy2D&, gpu::StreamHandle) noexcept override { return none(); }
-    gpu::Status fill(void*, unsigned char, std::size_t, gpu::StreamHandle) noexcept override { return none(); }
-    gpu::Status ipc_export(const void*, gpu::IpcMemoryHandle&, std::size_t&) noexcept override { return none(); }
-    gpu::Status load_kernels(int, const char*, const char*, gpu::ModuleHandle&, std::string&) override {
-        return none();
-    }
-    gpu::Status unload_kernels(gpu::ModuleHandle) noexcept override { return none(); }
-    gpu::Status find_kernel(gpu::ModuleHandle, const char*, gpu::KernelHandle&) noexcept override { return none(); }
-    gpu::Status launch(gpu::KernelHandle, gpu::Dim3, gpu::Dim3, unsigned, gpu::StreamHandle, void**) noexcept override {
-        return none();
-    }
 
   private:
-    static gpu::Status none() noexcept { return {gpu::kUnsupported, "test", "not here"}; }
-
     mutable std::mutex _mutex;
     std::condition_variable _changed;
     unsigned char _held = 0;

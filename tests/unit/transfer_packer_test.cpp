@@ -10,13 +10,12 @@
 #include <set>
 
 #include "base/error.h"
-#include "emulator_support.h"
-#include "forwarding_gpu.h"
 #include "random_layout.h"
 #include "transfer/copier.h"
 #include "transfer/device_copies.h"
 #include "transfer/packer.h"
 #include "transfer_device_copies_checks.h"
+#include "watched_gpu.h"
 
 namespace awaken::emulator_test {
 namespace {
@@ -37,62 +36,6 @@ using transfer::checks::Bytes;
 using transfer::checks::Place;
 using transfer::checks::Random;
 using transfer::checks::random_bytes;
-
-#if AWAKEN_TEST_HIP
-constexpr gpu::Choice kChoice = gpu::Choice::hip;
-constexpr const char* kDriver = "libamdhip64.so.6";
-constexpr const char* kCompiler = "libhiprtc.so.6";
-#else
-constexpr gpu::Choice kChoice = gpu::Choice::cuda;
-constexpr const char* kDriver = "libcuda.so.1";
-constexpr const char* kCompiler = "libnvrtc.so.12";
-#endif
-
-/// The emulated runtime, which also counts what it is given.
-class CountingGpu final : public test::ForwardingGpu {
-  public:
-    using ForwardingGpu::ForwardingGpu;
-    gpu::Status copy(void* destination, const void* source, std::size_t bytes,
-                     gpu::StreamHandle stream) noexcept override {
-        ++copies;
-        return ForwardingGpu::copy(destination, source, bytes, stream);
-    }
-    gpu::Status copy_2d(const gpu::Copy2D& copy, gpu::StreamHandle stream) noexcept override {
-        ++copies_2d;
-        return ForwardingGpu::copy_2d(copy, stream);
-    }
-    gpu::Status launch(gpu::KernelHandle kernel, gpu::Dim3 grid, gpu::Dim3 block, unsigned shared_bytes,
-                       gpu::StreamHandle stream, void** arguments) noexcept override {
-        ++launches;
-        if (refuse_launches) {
-            return {1, "launch", "refused by the test"};
-        }
-        return ForwardingGpu::launch(kernel, grid, block, shared_bytes, stream, arguments);
-    }
-    gpu::Status load_kernels(int device, const char* name, const char* source, gpu::ModuleHandle& module,
-                             std::string& log) override {
-        if (no_compiler) {
-            return {gpu::kUnsupported, "load_kernels", "no compiler in this test"};
-        }
-        return ForwardingGpu::load_kernels(device, name, source, module, log);
-    }
-    void reset() { copies = copies_2d = launches = 0; }
-
-    std::atomic<int> copies{0}, copies_2d{0}, launches{0};
-    bool refuse_launches = false, no_compiler = false;
-};
-
-gpu::Runtime& emulated() {
-    static const Library driver(kDriver);
-    static const Library compiler(kCompiler);
-    std::string why_not;
-    gpu::Runtime& runtime = gpu::find(kChoice, &why_not);
-    if (runtime.vendor() == gpu::Vendor::none) {
-        std::fprintf(stderr, "%s\n", why_not.c_str());
-        std::abort();
-    }
-    return runtime;
-}
 
 LayoutNode leaf(const std::int64_t offset, const std::int64_t length, const std::int64_t count = 1,
                 const std::int64_t stride = 0) {
@@ -192,7 +135,7 @@ std::shared_ptr<const Type> random_type(Random& random, const std::int64_t count
 }
 
 struct EmulatedPacker : ::testing::Test {
-    CountingGpu gpu{emulated()};
+    WatchedGpu gpu;
     PinnedPool pool{std::size_t{64} << 20};
     Random random{11};
     Tuning tuning;
@@ -295,17 +238,17 @@ TEST_F(EmulatedPacker, AColumnIsOneKernel) {
     gpu::PointerInfo info;
     gpu.classify({&pointer, 1}, &info);
     ASSERT_TRUE(packing->can_move(0, *user.memory));
-    gpu.reset();
+    gpu.reset_calls();
     copier.gather(flat_of(user.type), user.buffer.data() + user.shift, 1, 131072, image.data(), &info);
-    EXPECT_EQ(gpu.launches, 1);
-    EXPECT_EQ(gpu.copies + gpu.copies_2d, 0);
+    EXPECT_EQ(gpu.calls("launch"), 1);
+    EXPECT_EQ(gpu.calls("copy") + gpu.calls("copy_2d"), 0);
     EXPECT_TRUE(Bytes(image.data(), image.data() + 131072) == user.packed(0, 131072));
-    gpu.reset();
+    gpu.reset_calls();
     const Bytes fresh = random_bytes(random, 131072);
     std::copy(fresh.begin(), fresh.end(), image.data());
     copier.scatter(flat_of(user.type), user.buffer.data() + user.shift, 1, 131072, image.data(), &info);
-    EXPECT_EQ(gpu.launches, 1);
-    EXPECT_EQ(gpu.copies + gpu.copies_2d, 0);
+    EXPECT_EQ(gpu.calls("launch"), 1);
+    EXPECT_EQ(gpu.calls("copy") + gpu.calls("copy_2d"), 0);
     user.expect_unpacked(0, fresh);
 }
 
@@ -324,15 +267,15 @@ TEST_F(EmulatedPacker, LargerOnesAreOneKernelAndOneCopy) {
     for (std::byte* const host : {image.data(), pageable.data()}) {
         // Ordinary memory gets the bytes through blocks of pinned memory, to which kernels pack.
         const bool is_pinned = host == image.data();
-        gpu.reset();
+        gpu.reset_calls();
         copier.gather(flat_of(user.type), user.buffer.data() + user.shift, 1, 131072, host, &info);
-        EXPECT_EQ(gpu.launches, is_pinned ? 1 : 2);
-        EXPECT_EQ(gpu.copies + gpu.copies_2d, is_pinned ? 1 : 0);
+        EXPECT_EQ(gpu.calls("launch"), is_pinned ? 1 : 2);
+        EXPECT_EQ(gpu.calls("copy") + gpu.calls("copy_2d"), is_pinned ? 1 : 0);
         EXPECT_TRUE(Bytes(host, host + 131072) == user.packed(0, 131072));
-        gpu.reset();
+        gpu.reset_calls();
         copier.scatter(flat_of(user.type), user.buffer.data() + user.shift, 1, 131072, host, &info);
-        EXPECT_EQ(gpu.launches, is_pinned ? 1 : 2);
-        EXPECT_EQ(gpu.copies + gpu.copies_2d, is_pinned ? 1 : 0);
+        EXPECT_EQ(gpu.calls("launch"), is_pinned ? 1 : 2);
+        EXPECT_EQ(gpu.calls("copy") + gpu.calls("copy_2d"), is_pinned ? 1 : 0);
         user.expect_unpacked(0, {});
     }
 }
@@ -352,11 +295,11 @@ TEST_F(EmulatedPacker, PartsBeyondTheScratchMemory) {
     const void* const pointer = user.buffer.data();
     gpu::PointerInfo info;
     gpu.classify({&pointer, 1}, &info);
-    gpu.reset();
+    gpu.reset_calls();
     const auto bytes = static_cast<std::int64_t>(user.offsets.size());
     copier.gather(flat_of(type), user.buffer.data() + user.shift, 1, bytes, host.data(), &info);
-    EXPECT_EQ(gpu.launches, 2);
-    EXPECT_EQ(gpu.copies, 2);
+    EXPECT_EQ(gpu.calls("launch"), 2);
+    EXPECT_EQ(gpu.calls("copy"), 2);
     EXPECT_TRUE(Bytes(host.data(), host.data() + bytes) == user.packed(0, bytes));
     copier.scatter(flat_of(type), user.buffer.data() + user.shift, 1, bytes, host.data(), &info);
     user.expect_unpacked(0, {});
@@ -373,15 +316,15 @@ TEST_F(EmulatedPacker, LongRowsAreOne2dCopy) {
     const void* const pointer = user.buffer.data();
     gpu::PointerInfo info;
     gpu.classify({&pointer, 1}, &info);
-    gpu.reset();
+    gpu.reset_calls();
     copier.gather(flat_of(type), user.buffer.data() + user.shift, 1, 163840, image.data(), &info);
-    EXPECT_EQ(gpu.copies_2d, 1);
-    EXPECT_EQ(gpu.launches + gpu.copies, 0);
+    EXPECT_EQ(gpu.calls("copy_2d"), 1);
+    EXPECT_EQ(gpu.calls("launch") + gpu.calls("copy"), 0);
     EXPECT_TRUE(Bytes(image.data(), image.data() + 163840) == user.packed(0, 163840));
 }
 
 TEST_F(EmulatedPacker, WithoutACompiler) {
-    gpu.no_compiler = true;
+    gpu.fail("load_kernels", 0, 1000, gpu::kUnsupported);
     const auto packing = packer();
     DeviceCopies copies(gpu, pool, tuning, CopyEngine::automatic, packing.get());
     Elements vector(gpu, Place::device, column(300, 7), 1, random);
@@ -394,7 +337,7 @@ TEST_F(EmulatedPacker, WithoutACompiler) {
         copies.start(0, 0, other.end(), vector.end(3), 2390).wait();
         EXPECT_TRUE(other.read(2390) == vector.packed(3, 2393));
     }
-    EXPECT_EQ(gpu.launches, 0);
+    EXPECT_EQ(gpu.calls("launch"), 0);
     std::shared_ptr<const Type> list;
     do {
         list = random_type(random, 2, true);
@@ -413,7 +356,7 @@ TEST_F(EmulatedPacker, WithoutACompiler) {
     ASSERT_FALSE(notes.empty());
     EXPECT_TRUE(
         std::all_of(notes.begin(), notes.end(), [&](const std::string& note) { return note == notes.front(); }));
-    EXPECT_NE(notes.front().find("no compiler in this test"), std::string::npos) << notes.front();
+    EXPECT_NE(notes.front().find("injected fault"), std::string::npos) << notes.front();
 }
 
 TEST_F(EmulatedPacker, ARefusedKernelIsAnErrorAndNothingHangs) {
@@ -421,7 +364,7 @@ TEST_F(EmulatedPacker, ARefusedKernelIsAnErrorAndNothingHangs) {
     DeviceCopies copies(gpu, pool, tuning, CopyEngine::automatic, packing.get());
     Elements user(gpu, Place::device, column(300, 7), 1, random);
     Buffer other(gpu, Place::device, 2400);
-    gpu.refuse_launches = true;
+    gpu.fail("launch", 0, 1000);
     EXPECT_THROW(copies.start(0, 0, other.end(), user.end(), 2400).wait(), Error);
     Copier copier(gpu, copies, pool, packing.get());
     Bytes host(2400);
@@ -430,7 +373,7 @@ TEST_F(EmulatedPacker, ARefusedKernelIsAnErrorAndNothingHangs) {
     gpu.classify({&pointer, 1}, &info);
     EXPECT_THROW(copier.gather(flat_of(user.type), user.buffer.data() + user.shift, 1, 2400, host.data(), &info),
                  Error);
-    gpu.refuse_launches = false;
+    gpu.fail("launch", 0, 0);
     copies.start(0, 0, other.end(), user.end(), 2400).wait();
     EXPECT_TRUE(other.read() == user.packed(0, 2400));
 }
@@ -442,15 +385,15 @@ TEST_F(EmulatedPacker, ListsAreUploadedOncePerTypeAndGoWithIt) {
     for (int round = 0; round < 3; ++round) {
         Elements user(gpu, Place::device, std::make_shared<const Type>(std::vector{leaf(0, 5), leaf(9, 1 + round)}, 16),
                       4, random);
-        gpu.reset();
+        gpu.reset_calls();
         for (int again = 0; again < 3; ++again) {
             ASSERT_TRUE(copies.can_move(0, *user.memory));
             copies.start(0, 0, other.end(), user.end(), user.offsets.size()).wait();
             EXPECT_TRUE(other.read(user.offsets.size()) ==
                         user.packed(0, static_cast<std::int64_t>(user.offsets.size())));
         }
-        EXPECT_EQ(gpu.launches, 3);
-        EXPECT_EQ(gpu.copies, 1 + 3) << "one of the list, and the test's own";
+        EXPECT_EQ(gpu.calls("launch"), 3);
+        EXPECT_EQ(gpu.calls("copy"), 1 + 3) << "one of the list, and the test's own";
     }
 }
 

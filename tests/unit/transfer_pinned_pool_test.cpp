@@ -7,15 +7,15 @@
 #include <thread>
 
 #include "base/error.h"
-#include "fake_gpu.h"
+#include "watched_gpu.h"
 
 namespace awaken::transfer {
 namespace {
 
-using test::FakeGpu;
+using emulator_test::WatchedGpu;
 
 TEST(PinnedPool, RoundsToPowersOfTwoAndReuses) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(1 << 20);
     std::byte* first = nullptr;
     {
@@ -37,7 +37,7 @@ TEST(PinnedPool, RoundsToPowersOfTwoAndReuses) {
 }
 
 TEST(PinnedPool, OverflowsIntoOrdinaryMemoryAndComesBack) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(16384);
     StagingBlock a = pool.acquire(gpu, 8192);
     StagingBlock b = pool.acquire(gpu, 8192);
@@ -56,7 +56,7 @@ TEST(PinnedPool, OverflowsIntoOrdinaryMemoryAndComesBack) {
 }
 
 TEST(PinnedPool, RequestBeyondTheLimitLeavesTheFreeBlocksAlone) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(16384);
     pool.acquire(gpu, 8192).release();
     const StagingBlock big = pool.acquire(gpu, 16385);
@@ -66,7 +66,7 @@ TEST(PinnedPool, RequestBeyondTheLimitLeavesTheFreeBlocksAlone) {
 }
 
 TEST(PinnedPool, BlocksStayWithinTheLimitWhateverIsAskedFor) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     constexpr std::size_t kLimit = 256 << 10;
     PinnedPool pool(kLimit);
     std::mt19937 random(7);
@@ -90,7 +90,7 @@ TEST(PinnedPool, BlocksStayWithinTheLimitWhateverIsAskedFor) {
 }
 
 TEST(PinnedPool, KnowsWhatItCouldStillLend) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(16384);
     EXPECT_EQ(pool.limit_bytes(), 16384U);
     EXPECT_EQ(pool.spare_bytes(), 16384U);
@@ -106,7 +106,7 @@ TEST(PinnedPool, KnowsWhatItCouldStillLend) {
 }
 
 TEST(PinnedPool, KeepsAsMuchOrdinaryMemoryAsItMayPin) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(16384);
     std::vector<StagingBlock> lent;
     for (int i = 0; i < 3; ++i) {
@@ -127,7 +127,7 @@ TEST(PinnedPool, KeepsAsMuchOrdinaryMemoryAsItMayPin) {
 }
 
 TEST(PinnedPool, RefusedPinningIsServedFromOrdinaryMemory) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(1 << 20);
     gpu.fail("allocate_pinned");
     EXPECT_FALSE(pool.acquire(gpu, 4096).pinned());
@@ -136,7 +136,7 @@ TEST(PinnedPool, RefusedPinningIsServedFromOrdinaryMemory) {
 }
 
 TEST(PinnedPool, SurvivesTheRuntime) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     {
         PinnedPool pool(1 << 20);
         StagingBlock lent = pool.acquire(gpu, 4096);
@@ -152,7 +152,7 @@ TEST(PinnedPool, SurvivesTheRuntime) {
 }
 
 TEST(PinnedPool, MovingLeavesNothingBehind) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(8192);
     StagingBlock a = pool.acquire(gpu, 4096);
     StagingBlock b = std::move(a);
@@ -167,7 +167,7 @@ TEST(PinnedPool, MovingLeavesNothingBehind) {
 }
 
 TEST(PinnedPool, ASecondRuntimeTakesOverWhenTheFirstHasNothingOnLoan) {
-    FakeGpu first, second;
+    WatchedGpu first, second;
     PinnedPool pool(1 << 20);
     StagingBlock lent = pool.acquire(first, 4096);
     EXPECT_FALSE(pool.acquire(second, 4096).pinned());
@@ -178,7 +178,7 @@ TEST(PinnedPool, ASecondRuntimeTakesOverWhenTheFirstHasNothingOnLoan) {
 }
 
 TEST(PinnedPool, MoreThanTheLimitWhereNothingLessWillDo) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(64 << 10);
     {
         const StagingBlock first = pool.acquire(gpu, 40 << 10);
@@ -195,7 +195,7 @@ TEST(PinnedPool, MoreThanTheLimitWhereNothingLessWillDo) {
 }
 
 TEST(PinnedPool, NoMemoryAtAllIsAnErrorWithARemedy) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(4096);
     for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX / 2}) {
         try {
@@ -210,7 +210,7 @@ TEST(PinnedPool, NoMemoryAtAllIsAnErrorWithARemedy) {
 }
 
 TEST(PinnedPool, ThreadsShareIt) {
-    FakeGpu gpu;
+    WatchedGpu gpu;
     PinnedPool pool(64 << 10);
     const auto work = [&pool, &gpu](const unsigned seed) {
         std::mt19937 random(seed);

@@ -1,5 +1,5 @@
-// Messages through a ring of shared chunks: step by step on a GPU in memory, where each state can be looked at; then as
-// CUDA and as HIP on the emulated driver, between threads and between processes.
+// Messages through a ring of shared chunks, on the emulated driver: step by step, where each state can be looked at;
+// then as CUDA and as HIP between threads and between processes.
 #include "transfer/ring.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -19,16 +20,17 @@
 #include <vector>
 
 #include "base/error.h"
-#include "emulator_support.h"
-#include "fake_gpu.h"
-#include "forwarding_gpu.h"
 #include "random_layout.h"
+#include "transfer_device_copies_checks.h"
+#include "watched_gpu.h"
 
 namespace awaken::transfer {
 namespace {
 
-using gpu::MemoryKind;
-using test::FakeGpu;
+using checks::Buffer;
+using checks::Place;
+using emulator_test::view;
+using emulator_test::WatchedGpu;
 using test::Random;
 
 constexpr std::size_t KiB = 1024;
@@ -47,55 +49,27 @@ std::vector<std::byte> content_of(const std::size_t bytes, const unsigned seed) 
 
 // ---- step by step ---------------------------------------------------------------------------------------------------
 
-/// The GPU in memory, whose copies do not end while they are held.
-class HoldingGpu final : public test::ForwardingGpu {
-  public:
-    explicit HoldingGpu(FakeGpu& fake) : ForwardingGpu(fake), _fake(fake) {}
-    bool held = false;
-    int held_queries = 0;  ///< or while so many more questions are answered with no
-
-    gpu::Status query_event(const gpu::EventHandle event, bool& done) noexcept override {
-        return no() ? answer_no(done) : _fake.query_event(event, done);
-    }
-    gpu::Status query_stream(const gpu::StreamHandle stream, bool& done) noexcept override {
-        return no() ? answer_no(done) : _fake.query_stream(stream, done);
-    }
-
-  private:
-    bool no() noexcept { return held || held_queries-- > 0; }
-    static gpu::Status answer_no(bool& done) noexcept {
-        done = false;
-        return {};
-    }
-    FakeGpu& _fake;
-};
-
 class RingTest : public ::testing::Test {
   protected:
     /// A ring in memory that the GPU knows, full of what no message has.
     RingMemory make_ring(const std::size_t chunk_bytes, const std::size_t chunks) {
         void* memory = nullptr;
-        EXPECT_TRUE(fake.allocate_pinned(chunk_bytes * chunks, memory).ok());
+        EXPECT_TRUE(gpu.allocate_pinned(chunk_bytes * chunks, memory).ok());
         std::memset(memory, 0xCC, chunk_bytes * chunks);
         return {static_cast<std::byte*>(memory), chunk_bytes, chunks, true};
     }
     /// Device memory with these bytes.
     std::byte* on_device(const std::vector<std::byte>& content) {
         void* memory = nullptr;
-        EXPECT_TRUE(fake.allocate(0, std::max<std::size_t>(content.size(), 1), memory).ok());
+        EXPECT_TRUE(gpu.allocate(0, std::max<std::size_t>(content.size(), 1), memory).ok());
         if (!content.empty()) {
-            std::memcpy(fake.view(memory), content.data(), content.size());
+            std::memcpy(view(memory), content.data(), content.size());
         }
         return static_cast<std::byte*>(memory);
     }
-    gpu::PointerInfo info_of(const void* pointer) {
-        gpu::PointerInfo info;
-        fake.classify({&pointer, 1}, &info);
-        return info;
-    }
+    gpu::PointerInfo info_of(const void* pointer) { return emulator_test::info_of(gpu, pointer); }
     std::vector<std::byte> bytes_at(const std::byte* pointer, const std::size_t bytes) {
-        const std::byte* const view = fake.view(pointer);
-        return {view, view + bytes};
+        return {view(pointer), view(pointer) + bytes};
     }
     std::unique_ptr<RingWriter> write(const RingMemory& ring, const std::vector<std::byte>& content) {
         std::byte* const source = on_device(content);
@@ -110,14 +84,21 @@ class RingTest : public ::testing::Test {
     }
     /// Until nothing happens any more.
     template <typename Side>
-    static void exhaust(Side& side) {
-        for (int idle = 0; idle < 100;) {
+    void exhaust(Side& side) {
+        for (int idle = 0; idle < 10;) {
+            wait_for_gpu();
             idle = side.advance() ? 0 : idle + 1;
         }
     }
 
-    FakeGpu fake{2};
-    HoldingGpu gpu{fake};
+    void wait_for_gpu() { EXPECT_TRUE(gpu.is_idle(-1, std::chrono::minutes(1))); }
+    /// Every second answer is no, and so each look finds one copy over and not more.
+    void let_copies_end_one_by_one() {
+        wait_for_gpu();
+        gpu.held = [no = false]() mutable { return no = !no; };
+    }
+
+    WatchedGpu gpu;
     PinnedPool pool{std::size_t{64} << 20};
     DeviceCopies copies{gpu, pool, Tuning{}, CopyEngine::automatic};
     RingControl control;
@@ -139,7 +120,7 @@ TEST_F(RingTest, BytesArriveWhateverTheSizesAndTheOrderOfSteps) {
                 const auto writer = write(ring, content);
                 const auto reader = read(ring, destination, wanted, bytes);
                 for (int step = 0; !reader->done(); ++step) {
-                    ASSERT_LT(step, 1'000'000) << chunk << ' ' << chunks << ' ' << bytes << ' ' << wanted;
+                    ASSERT_LT(step, 100'000'000) << chunk << ' ' << chunks << ' ' << bytes << ' ' << wanted;
                     random() % 2 == 0 ? writer->advance() : reader->advance();
                     ASSERT_LE(control.consumed, control.produced);
                     ASSERT_LE(control.produced, control.consumed + chunk * chunks);
@@ -170,12 +151,12 @@ TEST_F(RingTest, CopiesOverlapAndAreToldOfOneByOne) {
     const RingMemory ring = make_ring(64 * KiB, 4);
     const auto content = content_of(6 * 64 * KiB, 2);
     const auto writer = write(ring, content);
-    gpu.held = true;
+    gpu.held = WatchedGpu::always;
     exhaust(*writer);
-    EXPECT_EQ(fake.calls("copy"), 4) << "one for each chunk";
-    EXPECT_EQ(fake.calls("record_event"), 4) << "an end of its own for each";
+    EXPECT_EQ(gpu.calls("copy"), 4) << "one for each chunk";
+    EXPECT_EQ(gpu.calls("record_event"), 4) << "an end of its own for each";
     EXPECT_EQ(control.produced, 0u);
-    gpu.held = false;
+    let_copies_end_one_by_one();
     std::vector<std::uint64_t> told;
     for (int step = 0; step < 100; ++step) {
         writer->advance();
@@ -189,12 +170,12 @@ TEST_F(RingTest, CopiesOverlapAndAreToldOfOneByOne) {
 
     std::byte* const destination = on_device(std::vector<std::byte>(content.size()));
     const auto reader = read(ring, destination, content.size(), content.size());
-    fake.reset_calls();
-    gpu.held = true;
+    gpu.reset_calls();
+    gpu.held = WatchedGpu::always;
     exhaust(*reader);
-    EXPECT_EQ(fake.calls("copy"), 4);
+    EXPECT_EQ(gpu.calls("copy"), 4);
     EXPECT_EQ(control.consumed, 0u);
-    gpu.held = false;
+    let_copies_end_one_by_one();
     for (int step = 0; step < 100 && control.consumed == 0; ++step) {
         reader->advance();
     }
@@ -223,7 +204,7 @@ TEST_F(RingTest, WhatIsNotThereIsNotRead) {
     std::byte* const destination = on_device(std::vector<std::byte>(64 * KiB, std::byte{0xEE}));
     const auto reader = read(ring, destination, 64 * KiB, 64 * KiB);
     exhaust(*reader);
-    EXPECT_EQ(fake.calls("copy"), 0);
+    EXPECT_EQ(gpu.calls("copy"), 0);
     control.produced = 16 * KiB;
     exhaust(*reader);
     EXPECT_EQ(control.consumed, 16 * KiB);
@@ -237,28 +218,12 @@ TEST_F(RingTest, AMessageThatFitsIntoAChunkComesInPieces) {
     const auto writer = write(ring, content_of(800 * KiB, 4));
     exhaust(*writer);
     EXPECT_TRUE(writer->done());
-    EXPECT_EQ(fake.calls("copy"), 8);
+    EXPECT_EQ(gpu.calls("copy"), 8);
     // A short one is not worth it.
     new (&control) RingControl;
-    fake.reset_calls();
+    gpu.reset_calls();
     exhaust(*write(ring, content_of(20 * KiB, 4)));
-    EXPECT_EQ(fake.calls("copy"), 1);
-}
-
-TEST_F(RingTest, MemoryThatTheGpuDoesNotKnowIsReachedThroughPinnedMemory) {
-    std::vector<std::byte> memory(4 * 64 * KiB);
-    RingMemory ring{memory.data(), 64 * KiB, 4, false};
-    const auto content = content_of(9 * 64 * KiB + 1, 5);
-    std::byte* const destination = on_device(std::vector<std::byte>(content.size()));
-    const auto writer = write(ring, content);
-    const auto reader = read(ring, destination, content.size(), content.size());
-    for (int step = 0; step < 10'000 && !reader->done(); ++step) {
-        writer->advance();
-        reader->advance();
-    }
-    EXPECT_TRUE(reader->done());
-    EXPECT_EQ(bytes_at(destination, content.size()), content);
-    EXPECT_GT(pool.statistics().pinned_peak_bytes, 0u);
+    EXPECT_EQ(gpu.calls("copy"), 1);
 }
 
 TEST_F(RingTest, HostMemoryAtOneSideNeedsNoGpu) {
@@ -268,13 +233,13 @@ TEST_F(RingTest, HostMemoryAtOneSideNeedsNoGpu) {
     const gpu::PointerInfo host;
     RingWriter writer(copies, control, ring, 0, {source.data(), &host}, content.size());
     RingReader reader(copies, control, ring, 0, {destination.data(), &host}, content.size(), content.size());
-    for (int step = 0; step < 10'000 && !reader.done(); ++step) {
+    for (int step = 0; step < 100'000'000 && !reader.done(); ++step) {
         writer.advance();
         reader.advance();
     }
     EXPECT_TRUE(reader.done());
     EXPECT_EQ(destination, content);
-    EXPECT_EQ(fake.calls("copy"), 0);
+    EXPECT_EQ(gpu.calls("copy"), 0);
 }
 
 TEST_F(RingTest, CountsThatCannotBeTrueEndTheMessage) {
@@ -311,11 +276,11 @@ TEST_F(RingTest, CountsThatCannotBeTrueEndTheMessage) {
         }
         theirs = wrong.before;
         ASSERT_NO_THROW(advance()) << wrong.what;
-        const int copied = fake.calls("copy");
+        const int copied = gpu.calls("copy");
         theirs = wrong.count;
         EXPECT_THROW(advance(), Error) << wrong.what;
         EXPECT_EQ(control.failed, 1u) << wrong.what;
-        EXPECT_EQ(fake.calls("copy"), copied) << wrong.what;
+        EXPECT_EQ(gpu.calls("copy"), copied) << wrong.what;
         // It stays so, whatever the count is then.
         theirs = wrong.before;
         control.failed = 0;
@@ -337,13 +302,13 @@ TEST_F(RingTest, WhoGivesUpEndsTheOtherSideToo) {
             RingWriter writer(fresh, control, ring, 0, {source, &from}, kBytes);
             RingReader reader(fresh, control, ring, 0, {destination, &to}, kBytes, kBytes);
             if (writer_fails) {
-                fake.fail(call);
+                gpu.fail(call);
                 EXPECT_THROW(exhaust(writer), Error) << call;
                 EXPECT_EQ(control.failed, 1u) << call;
                 EXPECT_THROW(reader.advance(), Error) << call;
             } else {
                 exhaust(writer);
-                fake.fail(call);
+                gpu.fail(call);
                 EXPECT_THROW(exhaust(reader), Error) << call;
                 EXPECT_EQ(control.failed, 1u) << call;
                 EXPECT_THROW(writer.advance(), Error) << call;
@@ -356,12 +321,13 @@ TEST_F(RingTest, WhoGivesUpEndsTheOtherSideToo) {
 
 TEST_F(RingTest, AFailureIsToldOnlyWhenTheGpuHasLetGoOfTheRing) {
     const RingMemory ring = make_ring(16 * KiB, 4);
-    const auto writer = write(ring, content_of(10 * 16 * KiB, 9));
-    fake.fail("copy", 3);  // the fourth one, while three are under way
-    gpu.held_queries = 20;
+    const auto content = content_of(10 * 16 * KiB, 9);
+    const auto writer = write(ring, content);
+    gpu.fail("copy", 3);  // the fourth one, while three are under way
+    gpu.held = [left = 20]() mutable { return left-- > 0; };
     EXPECT_THROW(writer->advance(), Error);
     EXPECT_EQ(control.failed, 1u);
-    EXPECT_EQ(fake.bytes_copied(), 3 * 16 * KiB);
+    EXPECT_EQ(std::memcmp(ring.base, content.data(), 3 * 16 * KiB), 0);
 }
 
 TEST_F(RingTest, TheEndWaitsForCopiesAndLeavesTheControlWordsAlone) {
@@ -369,19 +335,18 @@ TEST_F(RingTest, TheEndWaitsForCopiesAndLeavesTheControlWordsAlone) {
     const auto content = content_of(10 * 16 * KiB, 10);
     std::byte* const destination = on_device(std::vector<std::byte>(content.size()));
     auto writer = write(ring, content);
-    gpu.held = true;
+    gpu.held = WatchedGpu::always;
     writer->advance();
-    gpu.held = false;
-    EXPECT_EQ(fake.bytes_copied(), 0u);
+    gpu.held = nullptr;
     writer.reset();
-    EXPECT_EQ(fake.bytes_copied(), 4 * 16 * KiB);
+    EXPECT_EQ(std::memcmp(ring.base, content.data(), 4 * 16 * KiB), 0);
     EXPECT_EQ(control.produced, 0u);
     EXPECT_EQ(control.failed, 0u);
     control.produced = 4 * 16 * KiB;
     auto reader = read(ring, destination, content.size(), content.size());
-    gpu.held = true;
+    gpu.held = WatchedGpu::always;
     reader->advance();
-    gpu.held = false;
+    gpu.held = nullptr;
     reader.reset();
     EXPECT_EQ(bytes_at(destination, 4 * 16 * KiB),
               std::vector<std::byte>(content.begin(), content.begin() + 4 * 16 * KiB));
@@ -419,7 +384,7 @@ TEST_F(RingTest, ARingWithoutChunksIsRefused) {
 /// One message.
 struct Message {
     std::size_t bytes, wanted, chunk_bytes, chunks;
-    MemoryKind from = MemoryKind::device, to = MemoryKind::device;
+    Place from = Place::device, to = Place::other_device;
     bool writer_registered = true, reader_registered = true;
     bool slow_reader = false;
 };
@@ -436,18 +401,21 @@ std::vector<Message> all_messages() {
     }
     messages.push_back({500'000, 500'000, 5000, 7});
     messages.push_back({5 * kChunk + 3, 5 * kChunk + 3, kChunk, 1});
-    for (const MemoryKind from : {MemoryKind::device, MemoryKind::host, MemoryKind::pinned, MemoryKind::managed}) {
-        for (const MemoryKind to : {MemoryKind::device, MemoryKind::host, MemoryKind::pinned, MemoryKind::managed}) {
+    for (const Place from : {Place::device, Place::ordinary, Place::pinned, Place::managed}) {
+        for (const Place to : {Place::other_device, Place::ordinary, Place::pinned, Place::managed}) {
             messages.push_back({9 * kChunk + 3, 9 * kChunk + 1, kChunk, 4, from, to});
         }
     }
-    for (const MemoryKind kind : {MemoryKind::device, MemoryKind::host, MemoryKind::pinned}) {
+    for (const auto& [from, to] : {std::pair{Place::device, Place::other_device},
+                                   {Place::ordinary, Place::ordinary},
+                                   {Place::pinned, Place::pinned}}) {
         for (const bool writer : {false, true}) {
-            messages.push_back({9 * kChunk + 3, 9 * kChunk + 3, kChunk, 4, kind, kind, writer, !writer});
-            messages.push_back({9 * kChunk + 3, 9 * kChunk + 3, kChunk, 4, kind, kind, false, false});
+            messages.push_back({9 * kChunk + 3, 9 * kChunk + 3, kChunk, 4, from, to, writer, !writer});
+            messages.push_back({9 * kChunk + 3, 9 * kChunk + 3, kChunk, 4, from, to, false, false});
         }
     }
-    messages.push_back({11 * kChunk, 11 * kChunk, kChunk, 4, MemoryKind::device, MemoryKind::device, true, true, true});
+    messages.push_back({11 * kChunk, 11 * kChunk, kChunk, 4});
+    messages.back().slow_reader = true;
     return messages;
 }
 
@@ -501,61 +469,6 @@ class Machine {
     Shared& _shared;
 };
 
-/// Memory of one kind with an image in host memory.
-class Buffer {
-  public:
-    Buffer(gpu::Runtime& gpu, const MemoryKind kind, const int device, const std::size_t bytes)
-        : _gpu(gpu), _kind(kind), image(bytes) {
-        switch (kind) {
-            case MemoryKind::host:
-                _host.resize(bytes);
-                data = _host.data();
-                break;
-            case MemoryKind::pinned:
-                require(gpu.allocate_pinned(bytes, data), "pinned memory");
-                break;
-            case MemoryKind::device:
-                require(gpu.allocate(device, bytes, data), "device memory");
-                break;
-            case MemoryKind::managed:
-                require(gpu.allocate_managed(device, bytes, data), "managed memory");
-                break;
-        }
-        const void* const pointer = data;
-        gpu.classify({&pointer, 1}, &info);
-        require(gpu.create_stream(device, true, _stream), "a stream");
-    }
-    ~Buffer() {
-        static_cast<void>(_gpu.destroy_stream(_stream));
-        if (_kind == MemoryKind::pinned) {
-            static_cast<void>(_gpu.free_pinned(data));
-        }
-        if (_kind == MemoryKind::device || _kind == MemoryKind::managed) {
-            static_cast<void>(_gpu.free(data));
-        }
-    }
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-    void write() { copy(data, image.data()); }
-    void read() { copy(image.data(), data); }
-    [[nodiscard]] DeviceCopies::End end() const { return {data, &info}; }
-
-  private:
-    void copy(void* to, const void* from) {
-        require(_gpu.copy(to, from, image.size(), _stream), "a copy");
-        require(_gpu.synchronize_stream(_stream), "a copy's end");
-    }
-    gpu::Runtime& _gpu;
-    const MemoryKind _kind;
-    gpu::StreamHandle _stream;
-    std::vector<std::byte> _host;
-
-  public:
-    std::vector<std::byte> image;
-    void* data = nullptr;
-    gpu::PointerInfo info;
-};
-
 RingMemory ring_of(const Message& message, Shared& shared, const bool registered) {
     // One piece of memory for both sides, though only one of them may have made it known to its GPU.
     const bool known = message.writer_registered || message.reader_registered;
@@ -564,9 +477,8 @@ RingMemory ring_of(const Message& message, Shared& shared, const bool registered
 
 /// The writer's part of message number `number`.
 void write_message(Machine& machine, Shared& shared, const Message& message, const unsigned number) {
-    Buffer source(machine.gpu, message.from, 0, message.bytes);
-    source.image = content_of(message.bytes, number);
-    source.write();
+    Buffer source(machine.gpu, message.from, message.bytes);
+    source.write(content_of(message.bytes, number));
     RingControl& control = shared.controls[number];
     RingWriter writer(machine.copies, control, ring_of(message, shared, message.writer_registered), 0, source.end(),
                       message.bytes);
@@ -586,9 +498,8 @@ void write_message(Machine& machine, Shared& shared, const Message& message, con
 
 void read_message(Machine& machine, Shared& shared, const Message& message, const unsigned number) {
     constexpr std::size_t kBeyond = 64;
-    Buffer destination(machine.gpu, message.to, 1, message.bytes + kBeyond);
-    std::fill(destination.image.begin(), destination.image.end(), std::byte{0xEE});
-    destination.write();
+    Buffer destination(machine.gpu, message.to, message.bytes + kBeyond);
+    destination.write(std::vector<std::byte>(message.bytes + kBeyond, std::byte{0xEE}));
     RingControl& control = shared.controls[number];
     if (message.slow_reader) {
         while (control.produced.load(std::memory_order_acquire) != message.chunk_bytes * message.chunks) {
@@ -605,9 +516,9 @@ void read_message(Machine& machine, Shared& shared, const Message& message, cons
     std::vector<std::byte> expected = content_of(message.bytes, number);
     std::fill(expected.begin() + static_cast<std::ptrdiff_t>(message.wanted), expected.end(), std::byte{0xEE});
     expected.resize(message.bytes + kBeyond, std::byte{0xEE});
-    destination.read();
-    if (destination.image != expected) {
-        const auto at = std::mismatch(expected.begin(), expected.end(), destination.image.begin()).first;
+    const std::vector<std::byte> found = destination.read();
+    if (found != expected) {
+        const auto at = std::mismatch(expected.begin(), expected.end(), found.begin()).first;
         throw Error("message " + std::to_string(number) + " is wrong from byte " +
                         std::to_string(at - expected.begin()) + " on",
                     "look at the ring");
