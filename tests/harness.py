@@ -276,11 +276,16 @@ def run(
 
 
 def with_figures(environment: Mapping[str, str]) -> dict[str, str]:
-    """Puts the tuning figures, whose keys are "tune NAME" so that environments can be merged, into AWAKEN_TUNE."""
-    figures = {name.removeprefix("tune "): value for name, value in environment.items() if name.startswith("tune ")}
-    variables = {name: value for name, value in environment.items() if not name.startswith("tune ")}
-    if figures:
-        variables["AWAKEN_TUNE"] = ",".join(f"{name}={value}" for name, value in figures.items())
+    """Puts the tuning figures into AWAKEN_TUNE, and those of tests into AWAKEN_TEST_TUNE. Keys are "tune NAME" and
+    "test tune NAME", so that environments can be merged."""
+    variables: dict[str, str] = {}
+    for name, value in environment.items():
+        words, _, figure = name.rpartition(" ")
+        if words:
+            variable = {"tune": "AWAKEN_TUNE", "test tune": "AWAKEN_TEST_TUNE"}[words]
+            variables[variable] = ",".join(filter(None, [variables.get(variable), f"{figure}={value}"]))
+        else:
+            variables[name] = value
     return variables
 
 

@@ -241,7 +241,7 @@ def test_wrong_table(
     assert "allredouce" in result.output and "one of" in result.output, result.explain()
 
 
-CHUNKS = {"tune collective_chunk_bytes": "4K"}
+CHUNKS = {"tune network_fragment_bytes": "4K"}
 """Cuts from 1 KiB on, so that the cases that check everything else check this too."""
 
 CUT_WITH_BLOCKS = {
@@ -280,7 +280,7 @@ def test_between_nodes(mpi: str, emulate: str, ranks: int, nodes: int, filter: s
     assert pipelined >= CUT_WITH_BLOCKS.get(filter, set()) and pipelined, outcome.calls
 
 
-IN_MESSAGES = {**CHUNKS, "tune network_bytes": "1K", "tune network_fragment_bytes": "4K"}
+IN_MESSAGES = {**CHUNKS, "tune network_bytes": "1K"}
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_nodes_and_columns(mpi: str, emulate: str, ranks: int, columns: int, fil
         mpi,
         {
             "AWAKEN_TEST_NODES": "2",
-            "tune collective_chunk_bytes": "64K",
+            "tune network_fragment_bytes": "64K",
             "AWAKEN_COLLECTIVES": "broadcast nodes=2- : hierarchical",
         },
         "--mix=device",

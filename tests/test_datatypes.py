@@ -62,7 +62,7 @@ def test_a_burst_of_sends_is_asked_about_together(
         2,
         [rank_program(mpi, "message_costs"), "--bursts"],
         emulate="cuda:2",
-        environment={"tune send_burst_us": "1000000"},
+        environment={"test tune send_burst_us": "1000000"},
         timeout=harness.HANG_S,
     )
     result.check()

@@ -54,7 +54,7 @@ NOT_RUN = (
     (r"/opt/|rocm", "needs ROCm, or an installation in /opt"),
     (r"<prefix>|\[--|\bapp\.c\b", "is a pattern with words to put in"),
     (r"\.(json|log) \S*\.?(json|log)|=\S+\.log|allreduce\.log", "reads files that the reader has"),
-    (r"--matrix|awaken (report|tune)\b|awaken scale", "takes minutes; tests/cli and tests/report run it in small"),
+    (r"--matrix|awaken report\b|awaken scale", "takes minutes; tests/cli and tests/report run it in small"),
     (r"^build/debug/", "needs a build for debugging"),
     (r"^awaken topo( --json| --emulate|$| +#)", "measures for long without a GPU; tests/cli runs it in small"),
     (r"awaken doctor +#", "takes seconds; the tutorial runs it"),
@@ -189,7 +189,7 @@ class Session:
 def unknown_words(command: Command, path: str) -> list[str]:
     """Options of `awaken` and targets of `make` in a command that do not exist."""
     text = re.sub(r"'[^']*'|\"[^\"]*\"|#.*", "", command.text)
-    found = re.search(r"\bawaken (doctor|topo|report|compare|trace|scale|bench|tune)\b(.*?)(?: -- |$)", text, re.DOTALL)
+    found = re.search(r"\bawaken (doctor|topo|report|compare|trace|scale|bench)\b(.*?)(?: -- |$)", text, re.DOTALL)
     if found:
         shown = subprocess.run(
             [harness.awaken(), found[1], "--help"],

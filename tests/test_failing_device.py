@@ -11,10 +11,9 @@ import pytest
 WAYS: dict[str, Mapping[str, str]] = {
     "together": {},
     "staged": {"AWAKEN_COLLECTIVES": "* : staged"},
-    "in_chunks": {"AWAKEN_COLLECTIVES": "* : staged", "tune collective_chunk_bytes": "4K"},
+    "in_chunks": {"AWAKEN_COLLECTIVES": "* : staged", "tune network_fragment_bytes": "4K"},
     "two_nodes": {
         "AWAKEN_TEST_NODES": "2",
-        "tune collective_chunk_bytes": "4K",
         "tune network_bytes": "1K",
         "tune network_fragment_bytes": "4K",
     },

@@ -115,7 +115,7 @@ def test_library_that_blocks(
     environment = {
         "AWAKEN_TEST_NODES": str(nodes),
         "AWAKEN_TEST_FAULTS": "ccl-connect=1",
-        "tune collective_chunk_bytes": "64K",
+        "tune network_fragment_bytes": "64K",
         "AWAKEN_REPORT": str(report),
     }
     result = run(

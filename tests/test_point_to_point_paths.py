@@ -158,8 +158,10 @@ def test_mapped_memory_goes_by_descriptors(
     report = tmp_path / "report.json"
     # A message that is copied out, since its receiver is late, finds nothing out.
     patient = {
-        "tune first_watch_us": "60000000", "tune small_watch_us": "1000000", "tune large_watch_us": "60000000",
-    }  # fmt: skip
+        "test tune first_watch_us": "60000000",
+        "test tune small_watch_us": "1000000",
+        "test tune large_watch_us": "60000000",
+    }
     environment = {"AWAKEN_REPORT": str(report), **patient, **PATHS[path]}
     program = rank_program("mpich", "point_to_point")
     command: list[str | Path] = [program, "--gpu=cuda", "--mix=mapped", "--filter=recv"]
@@ -208,8 +210,10 @@ def test_a_large_allocation_is_mapped_when_that_pays(
     report = tmp_path / "report.json"
     # A message whose receiver is late would be copied out for that reason.
     patient = {
-        "tune first_watch_us": "60000000", "tune small_wait_us": "1000000", "tune large_watch_us": "60000000",
-    }  # fmt: skip
+        "test tune first_watch_us": "60000000",
+        "test tune small_wait_us": "1000000",
+        "test tune large_watch_us": "60000000",
+    }
     result = harness.run_ranks(
         mpi_named(mpi),
         2,
@@ -396,7 +400,7 @@ def test_death_ends_the_job(
 
 # In the midst of a transfer, which the emulated driver lets a program find (awaken_emulator_interrupt_copy), by path.
 # A ring that holds less than the message.
-SHORT_RING = {"AWAKEN_PATH": "ring", "tune ring_chunks": "2"}
+SHORT_RING = {"AWAKEN_PATH": "ring", "test tune ring_chunks": "2"}
 DEATHS_IN_TRANSFER = {"auto": ("fetching", "fetched"), "ring": ("fetching", "fetched", "writing")}
 
 

@@ -33,17 +33,17 @@ LONG: tuple[Batch, ...] = tuple(
 
 # Ways that messages do not take by themselves here, each forced for some programs.
 SETTINGS: dict[str, dict[str, str]] = {
-    "ring": {"AWAKEN_PATH": "ring", "tune small_bytes": "64", "tune ring_chunk_bytes": "4K"},
+    "ring": {"AWAKEN_PATH": "ring", "test tune small_bytes": "64", "test tune ring_chunk_bytes": "4K"},
     "staged": {"AWAKEN_PATH": "staged"},
     "no_ipc": {"AWAKEN_TEST_FAULTS": "ipc-open"},
-    "copied": {"tune small_watch_us": "0", "tune small_wait_us": "0", "tune large_watch_us": "0"},
+    "copied": {"test tune small_watch_us": "0", "test tune small_wait_us": "0", "test tune large_watch_us": "0"},
     "nodes": {
         "AWAKEN_TEST_NODES": "2",
         "tune network_bytes": "64",
         "tune network_fragment_bytes": "4K",
     },
     "kernel": {"AWAKEN_TEST_COPY": "kernel"},
-    "in_bursts": {"tune send_burst_us": "1000"},
+    "in_bursts": {"test tune send_burst_us": "1000"},
 }
 
 

@@ -18,7 +18,7 @@ import test_random_programs
 ORDER = {"AWAKEN_DEFAULT_STREAM": "order"}
 # No sender copies a long message out because its receiver's processor was slow: it would not be mapped then, and the
 # first mapping may wait for the device.
-PATIENT = {**ORDER, "tune large_watch_us": "30000000"}
+PATIENT = {**ORDER, "test tune large_watch_us": "30000000"}
 
 # A receive into host memory whose request is freed: nothing tells when its data are there, and here the sender's stream
 # is one more to wait for.

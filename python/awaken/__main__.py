@@ -15,7 +15,7 @@ from awaken import interruption
 from awaken.installation import native_program
 from awaken.plain_text import clean
 
-NATIVE_COMMANDS = ("exec", "bench", "tune", "settings", "version", "help")
+NATIVE_COMMANDS = ("exec", "bench", "settings", "version", "help")
 """What the native program does itself."""
 
 COMMANDS = ("compare", "doctor", "report", "scale", "topo", "trace")

@@ -146,11 +146,6 @@ std::string name_now(const std::string& name) {
             return renamed.now;
         }
     }
-    // Earlier there was one variable for each tuning figure.
-    constexpr std::string_view kFigure = "AWAKEN_TUNE_";
-    if (name.starts_with(kFigure) && name.size() > kFigure.size()) {
-        return "AWAKEN_TUNE=\"" + lower(std::string_view(name).substr(kFigure.size())) + "=...\"";
-    }
     return {};
 }
 
@@ -254,10 +249,8 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "which algorithm does which collective, before what is built in: \"allreduce ranks=4- bytes=64M- : ccl; "
          "...\"; has no part with AWAKEN_PATH=ring, which stages all"},
         {"AWAKEN_NATIVE_GPU", "auto | yes | no", "auto", "whether the MPI underneath takes device pointers by itself"},
-        {"AWAKEN_TUNING", "path", "",
-         "the tuning file to read, instead of awaken/tuning.conf in $XDG_CONFIG_HOME or ~/.config; see awaken tune"},
         {"AWAKEN_TUNE", "name=value,...", "",
-         "figures of the tuning, such as ring_chunks=16,rings=8; they win over the tuning file"},
+         "figures of the tuning, such as network_bytes=1M,copy_first_bytes=0; the same on all ranks"},
         {"AWAKEN_CCL", "path", "", "the NCCL or RCCL library to use, instead of the one that is found"},
         {"AWAKEN_LIBRARY", "path", "", "the Awaken library that awaken exec preloads, instead of the installed one"},
         {"AWAKEN_EMULATE", "cuda:N | hip:N | hip5:N | hip6:N | hip7:N", "",
@@ -275,11 +268,12 @@ const std::vector<SettingDescription>& Settings::descriptions() {
 const std::vector<SettingDescription>& Settings::test_switches() {
     static const auto* const table = new std::vector<SettingDescription>{
         {"AWAKEN_TEST_COPY", "auto | engine | kernel", "auto",
-         "what copies between GPUs: the copy engines, a kernel, or whichever was measured to be faster at that size"},
+         "what copies between GPUs: the copy engines, a kernel, or the engines but for many small copies at a time"},
         {"AWAKEN_TEST_CPU_COPY", "1 | 0", "1",
          "0 keeps the CPU from copying small messages where it reaches device memory"},
         {"AWAKEN_TEST_KERNELS", "path", "",
          "the file of kernels that were compiled before, instead of the installed one; 'none': there is none"},
+        {"AWAKEN_TEST_TUNE", "name=value,...", "", "figures that are the same on every machine, such as ring_chunks=2"},
         {"AWAKEN_TEST_NODES", "number", "1",
          "the ranks of a node behave as if they were on so many nodes; for tests and comparisons"},
         {"AWAKEN_TEST_FAULTS", "comma-separated faults", "",
@@ -373,10 +367,9 @@ Settings Settings::from_environment(char** environment) {
             settings.collectives = value;
         } else if (name == "AWAKEN_NATIVE_GPU") {
             settings.native_gpu = parse_native_gpu(name, value);
-        } else if (name == "AWAKEN_TUNING") {
-            settings.tuning_file = value;
         }
-        // The others belong to awaken exec and to the emulated driver, which check them themselves.
+        // The others belong to transfer::Tuning, to awaken exec and to the emulated driver, which check them
+        // themselves.
     }
     return settings;
 }

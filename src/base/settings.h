@@ -29,7 +29,7 @@ enum class NodePath : std::uint8_t {
 
 /// Which engine copies between two GPUs.
 enum class CopyEngine : std::uint8_t {
-    automatic,  ///< the copy engine, but for sizes where a kernel was measured to be faster
+    automatic,  ///< the copy engine, and a kernel for many small copies at a time
     engine,     ///< the runtime's copies (copy engines; SDMA on AMD)
     kernel      ///< a kernel: takes multiprocessors from the program's own kernels
 };
@@ -71,11 +71,10 @@ struct Settings {
     bool nodes = true;                            ///< AWAKEN_NODES: pipelined messages between nodes
     NativeGpu native_gpu = NativeGpu::automatic;  ///< AWAKEN_NATIVE_GPU
     std::string collectives;                      ///< AWAKEN_COLLECTIVES as the user wrote it: see coll::Selection
-    std::string tuning_file;                      ///< AWAKEN_TUNING; empty: the user's own, if there is one
 
     /// Reads AWAKEN_* from the environment. Throws Error naming the variable, its value and the allowed values. An
     /// unknown AWAKEN_ variable is an error too (most often a misspelling), with the nearest known name in the remedy.
-    /// Names that begin with kTuningPrefix are left to transfer::Tuning, which knows its figures and refuses others.
+    /// What AWAKEN_TUNE says is left to transfer::Tuning, which knows its figures and refuses others.
     static Settings from_environment(char** environment);
     /// All known variables, in the order of the documentation.
     static const std::vector<SettingDescription>& descriptions();

@@ -92,7 +92,7 @@ int greatest_tag() {
 
 transfer::DeviceCopies& Layer::copies() {
     std::call_once(_copies_once, [this] {
-        _copies = std::make_unique<transfer::DeviceCopies>(gpu(), pool, tuning(gpu()), settings.copy, &packer());
+        _copies = std::make_unique<transfer::DeviceCopies>(gpu(), pool, tuning(), settings.copy, &packer());
     });
     return *_copies;
 }
@@ -107,7 +107,7 @@ transfer::Packer& Layer::packer() {
     std::call_once(_packer_once, [this] {
         gpu::Runtime& runtime = gpu();
         _packer = std::make_unique<transfer::Packer>(
-            runtime, tuning(runtime), [this](const std::string& reason) { ledger.add_fallback("datatypes", reason); });
+            runtime, tuning(), [this](const std::string& reason) { ledger.add_fallback("datatypes", reason); });
     });
     return *_packer;
 }
@@ -228,10 +228,8 @@ void Layer::mpi_stopped() {
     gpu().do_deferred(gpu::kPatience);
 }
 
-transfer::Tuning Layer::tuning(gpu::Runtime& runtime) const {
-    gpu::DeviceInfo info;
-    const bool known = runtime.device_count() > 0 && runtime.device_info(0, info).ok();
-    return transfer::Tuning::find(known ? info.name : std::string(), {}, settings.tuning_file, environ);
+transfer::Tuning Layer::tuning() {
+    return transfer::Tuning::from_environment(environ);
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -106,8 +106,7 @@ class Layer {
     /// True when several threads may be in the MPI at the same time.
     [[nodiscard]] bool several_threads() const noexcept { return _several_threads.load(std::memory_order_relaxed); }
 
-    /// The tuning figures for this GPU.
-    [[nodiscard]] transfer::Tuning tuning(gpu::Runtime& runtime) const;
+    [[nodiscard]] static transfer::Tuning tuning();
 
     /// Whether the world model or a session is up.
     [[nodiscard]] bool any_model_is_open() {

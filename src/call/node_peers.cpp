@@ -100,7 +100,7 @@ void NodePeers::use(gpu::Runtime& runtime) {
         return;
     }
     _used = true;
-    _tuning = _owner.tuning(runtime);
+    _tuning = Layer::tuning();
     if (_owned_network != nullptr) {
         _owned_network->use(runtime, _tuning, _owner.copies(), _owner.native_gpu.works());
     }

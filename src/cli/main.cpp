@@ -21,7 +21,6 @@
 #include "installation.h"
 #include "program.h"
 #include "settings_list.h"
-#include "tune.h"
 
 namespace awaken::cli {
 namespace fs = std::filesystem;
@@ -49,7 +48,6 @@ constexpr std::array kCommands = {
     Command{"bench", bench, "measure MPI on host and GPU memory: the OSU micro-benchmarks and more"},
     Command{"report", nullptr, "measure, or read results and logs, and write one page about them"},
     Command{"compare", nullptr, "say what has become faster or slower between two measurements"},
-    Command{"tune", tune, "measure this machine's GPUs, and write the figures by which paths are chosen"},
     Command{"topo", nullptr, "show how GPUs, processors and network cards are connected, and how fast each way is"},
     Command{"doctor", nullptr, "say whether this MPI takes GPU memory, by itself and with Awaken, and what would help"},
     Command{"trace", nullptr, "sum up and draw the timeline that AWAKEN_TRACE recorded"},
@@ -170,6 +168,11 @@ int run(std::span<char* const> words) {
     }
     if (name.starts_with('-')) {
         throw Error("awaken has no option " + std::string(name), "see `awaken help`");
+    }
+    if (name == "tune") {
+        throw Error("there is no command tune, since the figures that choose paths are built in",
+                    "set AWAKEN_TUNE=NAME=VALUE where another value is faster; docs/tuning.md and awaken settings list "
+                    "the figures");
     }
     const auto command = find_command(name);
     const bool native = command != kCommands.end() && command->run != nullptr;

@@ -5,8 +5,8 @@
 
 namespace awaken::cli {
 
-/// The settings in this process's environment. Throws Error for every mistake in them or in the tuning file, so that
-/// mistakes show before a program starts.
+/// The settings in this process's environment. Throws Error for every mistake in them, so that mistakes show
+/// before a program starts.
 [[nodiscard]] Settings checked_settings();
 
 /// Throws Error where AWAKEN_MPI is a path that is no file, or cannot be read. Where the dynamic loader finds a bare
@@ -14,8 +14,8 @@ namespace awaken::cli {
 /// no MPI.
 void check_mpi_library(const Settings& settings);
 
-/// Prints every AWAKEN_* variable on stdout: its values, its meaning, its default, the tuning file's value, and its
-/// present value. Then throws Error for mistakes in them, as the two functions above do.
+/// Prints every AWAKEN_* variable on stdout: its values, its meaning, its default and its present value. Then throws
+/// Error for mistakes in them, as the two functions above do.
 void print_settings();
 
 }  // namespace awaken::cli

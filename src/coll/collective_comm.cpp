@@ -129,11 +129,10 @@ Proposals* CollectiveComm::proposals() {
     _proposals_tried = true;
     Layer& owner = layer();
     const Native& native = owner.real;
-    const transfer::Tuning tuning = owner.tuning(owner.gpu());
-    owner.collectives.chunk_window.store(tuning.network_window, std::memory_order_relaxed);
     // The smallest of all members' values.
     using Values = std::array<std::uint64_t, 2>;
-    const Values own{static_cast<std::uint64_t>(tuning.collective_chunk_bytes), owner.tracks_operations ? 1U : 0U};
+    const Values own{static_cast<std::uint64_t>(Layer::tuning().network_fragment_bytes),
+                     owner.tracks_operations ? 1U : 0U};
     Values least{}, passed{};
     const auto reduce = [&](const Values& from, Values& to) {
         return native.Allreduce(from.data(), to.data(), 2, MPI_UINT64_T, MPI_MIN, _communicator) == MPI_SUCCESS;

@@ -204,15 +204,13 @@ void Pipelined::store(InFlight& piece) {
 }
 
 int Pipelined::run(const std::function<int(const Chunk&)>& native) {
-    // Before and after the chunk that the MPI has, as many chunks are under way as fragments of messages to other
-    // nodes.
-    const std::size_t window =
-        std::max<std::size_t>(layer().collectives.chunk_window.load(std::memory_order_relaxed) / 2, 1);
+    // Before and after the chunk that the MPI has: together as many as fragments of messages to other nodes.
+    constexpr std::size_t kUnderWay = 2;
     std::deque<InFlight> loading, storing;
     std::int64_t next = 0;
     int error = MPI_SUCCESS;
     while (error == MPI_SUCCESS && (next < _count || !loading.empty())) {
-        for (; next < _count && loading.size() < 1 + window; next += loading.back().count) {
+        for (; next < _count && loading.size() < 1 + kUnderWay; next += loading.back().count) {
             loading.push_back(load(next));
         }
         InFlight piece = std::move(loading.front());
@@ -228,7 +226,7 @@ int Pipelined::run(const std::function<int(const Chunk&)>& native) {
             native({begin_of(piece.block), begin_of(_apart ? piece.result : piece.block), piece.first, piece.count});
         store(piece);
         storing.push_back(std::move(piece));
-        if (storing.size() > window) {
+        if (storing.size() > kUnderWay) {
             finish(storing.front());
             storing.pop_front();
         }

@@ -45,6 +45,10 @@ constexpr int kUnusedLengths = 96;
 
 constexpr std::size_t kMostFragmentBytes = std::size_t{1} << 30;  // an int counts its bytes
 
+/// Fragments of all messages from one process to another that are under way at once. Between two pretended nodes of
+/// H200s 256 MiB pass at 9.5 GB/s, with 2 at 9.0, with 8 at 9.2, with 16 at 7.2.
+constexpr std::size_t kWindow = 4;
+
 const gpu::PointerInfo kHost{};
 
 }  // namespace
@@ -102,17 +106,16 @@ void PipelinedSend::copy_fragment(const bool pinned) {
 /// ordinary memory pass through pinned blocks as well.
 bool PipelinedSend::start_fragment() {
     constexpr std::chrono::microseconds kLate{100};
-    const transfer::Tuning& tuning = _network._tuning;
     const transfer::PinnedPool& pool = _network._pool;
     const std::size_t under_way = _flow.count();
-    if (under_way < tuning.network_window) {
+    if (under_way < kWindow) {
         copy_fragment(true);
         return true;
     }
     const Flow::Clock::duration still = _flow.stands_still();
     const bool spare = still > kLate && under_way * _fragment_bytes < pool.limit_bytes() / 2 &&
                        pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes;
-    if (spare || still > tuning.large_watch) {
+    if (spare || still > _network._tuning.large_watch) {
         copy_fragment(spare);
         return true;
     }
@@ -292,7 +295,7 @@ void PipelinedRecv::step() {
         _refused = true;
     }
     // Each message may receive one fragment at any time, so that none waits for another.
-    while (_asked_for < _size && (_receiving.empty() || _flow.count() < _network._tuning.network_window)) {
+    while (_asked_for < _size && (_receiving.empty() || _flow.count() < kWindow)) {
         receive_fragment();
     }
     _refused = false;

@@ -257,7 +257,7 @@ void RendezvousGet::begin() {
                 _from.info = &_host;
             }
             if (_typed == nullptr && _info.kind == gpu::MemoryKind::device && _wanted == _claim.bytes &&
-                _wanted <= _resources.tuning.cpu_copy_bytes && _resources.window.usable() &&
+                _wanted <= protocol::kCpuCopyBytes && _resources.window.usable() &&
                 _claim.available->load(std::memory_order_acquire) >= _wanted &&
                 _resources.runtime.order_after_default_stream(_buffer, _info).ok() &&
                 _resources.runtime.finish_default_stream(_info.device).ok() &&

@@ -46,7 +46,7 @@ void add_from_device(const SendFacts& facts, const transfer::Tuning& tuning, Sen
         return;
     }
     if (facts.cpu_reaches_memory && facts.memory == gpu::MemoryKind::device && !facts.gaps &&
-        facts.bytes <= tuning.cpu_copy_bytes && facts.bytes <= tuning.small_bytes) {
+        facts.bytes <= kCpuCopyBytes && facts.bytes <= tuning.small_bytes) {
         paths.add(SendPath::by_cpu);
     }
     if (facts.receiver == Receiver::itself) {

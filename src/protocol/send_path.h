@@ -92,6 +92,10 @@ class SendPaths {
     std::size_t _size = 0;
 };
 
+/// The CPU copies messages up to this size where it reaches device memory. Its copy begins at once, but it reads such
+/// memory slowly, so longer messages are the GPU's. No machine of ours showed where the limit is best.
+inline constexpr std::size_t kCpuCopyBytes = std::size_t{4} << 10;
+
 [[nodiscard]] SendPaths choose_send_paths(const SendFacts& facts, const transfer::Tuning& tuning) noexcept;
 
 }  // namespace awaken::protocol

@@ -82,7 +82,7 @@ def test_messages_of_device_memory_go_direct(abi: str, arm_build: Path, tmp_path
     report = tmp_path / "report.json"
     words = [str(program), "--max-bytes", "4M", "--iterations", "2"]
     # However long the receiver takes to use its GPU, the first message waits for it.
-    environment = {"AWAKEN_REPORT": str(report), "tune first_watch_us": "60000000"}
+    environment = {"AWAKEN_REPORT": str(report), "test tune first_watch_us": "60000000"}
     result = harness.run_ranks(on_arm(abi), 2, words, emulate="cuda:2", environment=environment)
     result.check()
     assert result.output.count("Transfer size (B): ") == 20, result.explain()

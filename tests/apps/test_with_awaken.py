@@ -67,7 +67,7 @@ def test_the_first_message_goes_direct(abi: str, gpus: str, tmp_path: Path) -> N
         "AWAKEN_EMULATE": gpus,
         "AWAKEN_REPORT": str(report_file),
         # Until the receiver has found its GPU runtime, and then until it comes for the message.
-        "AWAKEN_TUNE": "first_watch_us=60000000,large_watch_us=60000000",
+        "AWAKEN_TEST_TUNE": "first_watch_us=60000000,large_watch_us=60000000",
     }
     result = mpiexec(abi, "point_to_point", "--count", "100000", before=[AWAKEN, "exec", "--"], environment=variables)
     assert result.status == 0, result.err

@@ -500,18 +500,9 @@ def test_settings_lists_each_variable_with_its_value(prefix: Prefix, arguments: 
     assert "set to:  none" in result.out
 
 
-def test_settings_shows_what_the_tuning_file_says(prefix: Prefix, tmp_path: Path) -> None:
-    file = tmp_path / "tuning.conf"
-    file.write_text("rings = 8\n[NVIDIA H200]\nring_chunks = 16  # more of them\n")
-    out = prefix.run("settings", AWAKEN_TUNING=str(file), AWAKEN_TUNE="rings=9", AWAKEN_GPU="").out
-    assert f"    default: 64\n    in file: 8  ({file})\n    set to:  9\n" in out
-    assert f"    default: 4\n    in file: 16  ({file}, NVIDIA H200)\n" in out
-    assert "set to:  \n" not in out, "an empty value counts as not set"
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "word"),
-    [("AWAKEN_GPUU", "cuda", "AWAKEN_GPU?"), ("AWAKEN_GPU", "amd", "auto, cuda"), ("AWAKEN_TUNING", "/no/file", "/no")],
+    [("AWAKEN_GPUU", "cuda", "AWAKEN_GPU?"), ("AWAKEN_GPU", "amd", "auto, cuda"), ("AWAKEN_TUNE", "rings=4", "rings")],
 )
 def test_settings_names_what_is_wrong_after_the_list(prefix: Prefix, variable: str, value: str, word: str) -> None:
     result = prefix.run_with({variable: value}, "settings")

@@ -295,13 +295,13 @@ SCENARIO(by_cpu) {
     }
     Options options = options_of(Link::Allowed::all, kForEver);
     options.cpu_copy = true;
-    options.tuning.cpu_copy_bytes = 2 * KiB;
+    options.tuning.small_bytes = 8 * KiB;
     return between_two(
         arguments.at(0), {.options = options},
         [](Node& node) {
             require(node.link->cpu_window().usable(), node.link->cpu_window().description());
             unsigned number = 0;
-            for (const std::size_t bytes : {std::size_t{1}, 2 * KiB - 1, 2 * KiB}) {
+            for (const std::size_t bytes : {std::size_t{1}, 4 * KiB - 1, 4 * KiB}) {
                 Memory source(node, Kind::device, 2 * bytes);
                 for (const std::size_t offset : {std::size_t{0}, bytes}) {
                     source.write(content_of(2 * bytes, ++number));
@@ -314,13 +314,13 @@ SCENARIO(by_cpu) {
                 }
             }
             // Not for longer ones, and not for memory that the CPU does not reach.
-            send_message(node, {.bytes = 2 * KiB + 1}, 1);
+            send_message(node, {.bytes = 4 * KiB + 1}, 1);
             send_message(node, {.bytes = 100, .path = Path::copied, .from = Kind::managed}, 2);
             node.wire->hear();
         },
         [](Node& node) {
             unsigned number = 0;
-            for (const std::size_t bytes : {std::size_t{1}, 2 * KiB - 1, 2 * KiB}) {
+            for (const std::size_t bytes : {std::size_t{1}, 4 * KiB - 1, 4 * KiB}) {
                 for (const std::size_t offset : {std::size_t{0}, bytes}) {
                     Memory destination(node, Kind::device, bytes + 8);
                     destination.fill(0xEE);
@@ -333,7 +333,7 @@ SCENARIO(by_cpu) {
                     require(same(destination.read(), expected), "a small message is wrong");
                 }
             }
-            receive_message(node, {.bytes = 2 * KiB + 1}, 1);
+            receive_message(node, {.bytes = 4 * KiB + 1}, 1);
             receive_message(node, {.bytes = 100, .path = std::nullopt, .from = Kind::managed}, 2);
             node.wire->tell();
         });

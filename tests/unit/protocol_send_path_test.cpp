@@ -25,7 +25,6 @@ constexpr std::size_t kKiB = 1024, kMiB = kKiB * kKiB;
 
 transfer::Tuning figures() {
     transfer::Tuning tuning;
-    tuning.cpu_copy_bytes = 512;
     tuning.small_bytes = 8 * kKiB;
     tuning.strided_pull_bytes = 64 * kKiB;
     tuning.network_bytes = 128 * kKiB;
@@ -114,13 +113,13 @@ TEST(SendPath, DeviceMemoryOnTheNode) {
 
 TEST(SendPath, SmallMessagesThatTheCpuCopies) {
     Facts small = device_memory();
-    small.bytes = 512;
+    small.bytes = kCpuCopyBytes;
     small.cpu_reaches_memory = true;
     check(
         small,
         {
             {"small enough", [](Facts&) {}, {by_cpu, pull, exported, ring, staged}},
-            {"a byte too long", [](Facts& f) { f.bytes = 513; }, {pull, exported, ring, staged}},
+            {"a byte too long", [](Facts& f) { f.bytes = kCpuCopyBytes + 1; }, {pull, exported, ring, staged}},
             {"out of the CPU's reach", [](Facts& f) { f.cpu_reaches_memory = false; }, {pull, exported, ring, staged}},
             {"managed memory is not in that window",
              [](Facts& f) { f.memory = MemoryKind::managed; },

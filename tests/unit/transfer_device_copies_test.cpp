@@ -400,23 +400,20 @@ TEST_F(EmulatedCopies, KernelAndEngineWriteTheSameBytes) {
     EXPECT_EQ(kernel.kernel_refusal(), "");
 }
 
-TEST_F(EmulatedCopies, AutomaticTakesTheKernelUpToTheMeasuredSize) {
+TEST_F(EmulatedCopies, AKernelDoesASingleCopyOnlyWhereItIsAskedFor) {
     Buffer source(gpu, Place::device, 10000), destination(gpu, Place::mapped, 10000),
         other(gpu, Place::other_device, 10000), pinned(gpu, Place::own_pinned, 10000);
     const Bytes content = random_bytes(random, 10000);
     source.write(content);
-    Tuning tuning;
-    tuning.kernel_copy_bytes = 5000;
-    DeviceCopies tuned(gpu, pool, tuning, CopyEngine::automatic);
-    tuned.start(0, 0, destination.end(), source.end(), 5000).wait();
+    DeviceCopies automatic(gpu, pool, Tuning{}, CopyEngine::automatic), kernel(gpu, pool, Tuning{}, CopyEngine::kernel);
+    automatic.start(0, 0, destination.end(), source.end(), 8).wait();
+    EXPECT_EQ(gpu.launches(), 0);
+    kernel.start(0, 0, destination.end(), source.end(), 10000).wait();
     EXPECT_EQ(gpu.launches(), 1);
-    tuned.start(0, 0, destination.end(5000), source.end(5000), 5000).wait();
-    EXPECT_EQ(gpu.launches(), 2);
     EXPECT_TRUE(same(destination.read(), content.data()));
-    tuned.start(0, 0, destination.end(), source.end(), 5001).wait();
-    tuned.start(0, 0, pinned.end(), source.end(), 100).wait();
-    tuned.start(0, 0, other.end(), source.end(), 100).wait();
-    EXPECT_EQ(gpu.launches(), 2) << "too long, host memory, memory of a device that may be out of reach";
+    kernel.start(0, 0, pinned.end(), source.end(), 100).wait();
+    kernel.start(0, 0, other.end(), source.end(), 100).wait();
+    EXPECT_EQ(gpu.launches(), 1) << "host memory, memory of a device that may be out of reach";
 }
 
 TEST_F(EmulatedCopies, OneKernelDoesManySmallCopiesThatStartTogether) {
@@ -447,10 +444,6 @@ TEST_F(EmulatedCopies, OneKernelDoesManySmallCopiesThatStartTogether) {
     check(copies, 8, 1);
     check(copies, kCopies, 1);
     check(engine, kCopies, 0);
-    Tuning never;
-    never.kernel_batch_copies = 0;
-    DeviceCopies without(gpu, pool, never, CopyEngine::automatic);
-    check(without, kCopies, 0);
     gpu.refuse_launches();
     check(copies, kCopies, 1);
     check(copies, kCopies, 0);
@@ -563,9 +556,7 @@ TEST_F(EmulatedCopies, WithoutACompilerTheRuntimeCopies) {
     EXPECT_NE(asked.kernel_refusal().find("load_kernels"), std::string::npos) << asked.kernel_refusal();
     EXPECT_EQ(asked.kernel_refusal().find('\n'), std::string::npos);
 
-    Tuning tuning;
-    tuning.kernel_copy_bytes = 1000;
-    DeviceCopies automatic(gpu, pool, tuning, CopyEngine::automatic);
+    DeviceCopies automatic(gpu, pool, Tuning{}, CopyEngine::automatic);
     automatic.start(0, 0, destination.end(), source.end(), 100).wait();
     EXPECT_EQ(automatic.kernel_refusal(), "") << "nobody asked for a kernel";
 }
@@ -734,8 +725,7 @@ TEST_F(EmulatedCopies, FailuresWhileShuttingDownReachTheCopies) {
     copies.start(0, 0, destination.end(), source.end(), 100).wait();
 }
 
-// ---- other processes, and the driver's end
-// ----------------------------------------------------------------------------
+// ---- other processes, and the driver's end --------------------------------------------------------------------------
 
 /// Opens memory of the process that started this one, and copies from and to it with both engines.
 SCENARIO(copy_mapped_memory) {

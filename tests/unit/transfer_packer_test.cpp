@@ -306,21 +306,20 @@ TEST_F(EmulatedPacker, PartsBeyondTheScratchMemory) {
 }
 
 TEST_F(EmulatedPacker, LongRowsAreOne2dCopy) {
-    tuning.pack_row_bytes = 4096;
     const auto packing = packer();
     DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::automatic, packing.get());
     Copier copier(gpu, copies, pool, packing.get());
-    const auto type = std::make_shared<const Type>(std::vector{leaf(0, 8192, 20, 10000)}, 200000);
+    const auto type = std::make_shared<const Type>(std::vector{leaf(0, 32768, 7, 40000)}, 280000);
     Elements user(gpu, Place::device, type, 1, random);
-    const transfer::StagingBlock image = pool.acquire(gpu, 163840);
+    const transfer::StagingBlock image = pool.acquire(gpu, 229376);
     const void* const pointer = user.buffer.data();
     gpu::PointerInfo info;
     gpu.classify({&pointer, 1}, &info);
     gpu.reset_calls();
-    copier.gather(flat_of(type), user.buffer.data() + user.shift, 1, 163840, image.data(), &info);
+    copier.gather(flat_of(type), user.buffer.data() + user.shift, 1, 229376, image.data(), &info);
     EXPECT_EQ(gpu.calls("copy_2d"), 1);
     EXPECT_EQ(gpu.calls("launch") + gpu.calls("copy"), 0);
-    EXPECT_TRUE(Bytes(image.data(), image.data() + 163840) == user.packed(0, 163840));
+    EXPECT_TRUE(Bytes(image.data(), image.data() + 229376) == user.packed(0, 229376));
 }
 
 TEST_F(EmulatedPacker, WithoutACompiler) {

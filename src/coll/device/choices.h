@@ -20,7 +20,6 @@ struct Choices {
 
     const Selection selection;
     std::atomic<bool> any_node_comms{false};
-    std::atomic<std::size_t> chunk_window{4};   ///< chunks of a pipelined collective that are under way at a time
     std::atomic<std::uint64_t> chunk_bytes{0};  ///< of pipelined collectives; 0: there was none yet
     std::atomic<int> inter_node_comms{0};       ///< inter-node communicators of the last hierarchical one
 
