@@ -4,52 +4,18 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/printable.h"
+
 namespace awaken {
-
-namespace {
-
-/// Length of the well-formed UTF-8 sequence at the start of `text`, or 0.
-std::size_t sequence_length(const std::string_view text) noexcept {
-    struct Kind {
-        unsigned char lead_mask, lead;
-        std::uint32_t least;  ///< a smaller number has a shorter form
-    };
-    constexpr std::array<Kind, 4> kForms = {
-        {{0x80, 0x00, 0}, {0xE0, 0xC0, 0x80}, {0xF0, 0xE0, 0x800}, {0xF8, 0xF0, 0x10000}}};
-    const auto lead = static_cast<unsigned char>(text.front());
-    for (std::size_t extra = 0; extra < kForms.size(); ++extra) {
-        const Kind& form = kForms[extra];
-        if ((lead & form.lead_mask) != form.lead) {
-            continue;
-        }
-        if (text.size() <= extra) {
-            return 0;
-        }
-        std::uint32_t point = lead & static_cast<unsigned char>(~form.lead_mask);
-        for (std::size_t i = 1; i <= extra; ++i) {
-            const auto byte = static_cast<unsigned char>(text[i]);
-            if ((byte & 0xC0) != 0x80) {
-                return 0;
-            }
-            point = point << 6 | (byte & 0x3F);
-        }
-        const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
-        return point >= form.least && point <= 0x10FFFF && !surrogate ? extra + 1 : 0;
-    }
-    return 0;
-}
-
-}  // namespace
 
 std::string json_string(const std::string_view text) {
     constexpr std::string_view kDigits = "0123456789abcdef";
     std::string result = "\"";
     for (std::size_t i = 0; i < text.size();) {
-        const std::size_t length = sequence_length(text.substr(i));
+        const std::size_t length = utf8_length(text.substr(i));
         const auto byte = static_cast<unsigned char>(text[i]);
         if (length == 0) {
             result += "\\ufffd";

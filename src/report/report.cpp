@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fnv1a.h"
+#include "base/json_text.h"
 #include "base/printable.h"
 
 namespace awaken::report {
@@ -94,27 +95,6 @@ std::string time_text(const double nanoseconds) {
 }
 
 // ---- foreign text ---------------------------------------------------------------------------------------------------
-
-/// A JSON string (RFC 8259) with its quotes. Bytes that are not UTF-8 become U+FFFD, one each.
-std::string quoted(const std::string_view text) {
-    std::string result = "\"";
-    for (std::size_t i = 0; i < text.size();) {
-        const std::size_t length = utf8_length(text.substr(i));
-        const auto byte = static_cast<unsigned char>(text[i]);
-        if (length == 0) {
-            result += "\\ufffd";
-        } else if (byte == '"' || byte == '\\') {
-            result += '\\';
-            result += text[i];
-        } else if (byte < 0x20 || byte == 0x7F) {
-            result += format("\\u%04x", static_cast<unsigned>(byte));
-        } else {
-            result.append(text, i, length);
-        }
-        i += std::max<std::size_t>(length, 1);
-    }
-    return result + '"';
-}
 
 /// Makes text fit for one field of a ledger's line: no white space, no control characters, never empty.
 std::string field(const std::string_view text) {
@@ -628,14 +608,15 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
     std::string json = "{\n  \"schema\": \"awaken-report\",\n  \"version\": 1,\n";
     json += "  \"rank\": " + (identity.rank >= 0 ? std::to_string(identity.rank) : "null") + ",\n";
     json += "  \"size\": " + (identity.size > 0 ? std::to_string(identity.size) : "null") + ",\n";
-    json += "  \"host\": " + quoted(identity.host) + ",\n";
-    json += "  \"mpi\": {\"version\": " + quoted(identity.mpi_version) +
-            ", \"library\": " + quoted(identity.mpi_library) + ", \"abi\": " + quoted(identity.abi) +
+    json += "  \"host\": " + json_string(identity.host) + ",\n";
+    json += "  \"mpi\": {\"version\": " + json_string(identity.mpi_version) +
+            ", \"library\": " + json_string(identity.mpi_library) + ", \"abi\": " + json_string(identity.abi) +
             (identity.mpi_was_chosen ? ", \"chosen_by_awaken\": true" : "") +
-            (identity.native_gpu.empty() ? "" : ", \"takes_device_memory\": " + quoted(identity.native_gpu)) + "},\n";
-    json += "  \"gpu\": {\"runtime\": " + quoted(identity.gpu) + ", \"devices\": [";
+            (identity.native_gpu.empty() ? "" : ", \"takes_device_memory\": " + json_string(identity.native_gpu)) +
+            "},\n";
+    json += "  \"gpu\": {\"runtime\": " + json_string(identity.gpu) + ", \"devices\": [";
     for (std::size_t i = 0; i < identity.devices.size(); ++i) {
-        json += (i == 0 ? "" : ", ") + quoted(identity.devices[i]);
+        json += (i == 0 ? "" : ", ") + json_string(identity.devices[i]);
     }
     json += "]},\n";
     const auto add_texts = [&json](const char* const name, const std::vector<std::string>& texts) {
@@ -644,7 +625,7 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
         }
         json += "  \"" + std::string(name) + "\": [";
         for (std::size_t i = 0; i < texts.size(); ++i) {
-            json += (i == 0 ? "" : ", ") + quoted(texts[i]);
+            json += (i == 0 ? "" : ", ") + json_string(texts[i]);
         }
         json += "],\n";
     };
@@ -657,7 +638,7 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
     for (const auto& [key, entry] : ledger.entries()) {
         const auto& [function, path, size_class] = key;
         json += separator;
-        json += "    {\"function\": " + quoted(function) + ", \"path\": " + quoted(to_string(path)) +
+        json += "    {\"function\": " + json_string(function) + ", \"path\": " + json_string(to_string(path)) +
                 ", \"size_class_bytes\": " + class_bytes(size_class) + ", " + entry_json(entry) + '}';
         separator = ",\n";
         add_to(totals[static_cast<std::size_t>(path)], entry);
@@ -666,14 +647,15 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
     separator = "\n";
     for (const Path path : kPaths) {
         json += separator;
-        json += "    " + quoted(to_string(path)) + ": {" + entry_json(totals[static_cast<std::size_t>(path)]) + '}';
+        json +=
+            "    " + json_string(to_string(path)) + ": {" + entry_json(totals[static_cast<std::size_t>(path)]) + '}';
         separator = ",\n";
     }
     json += "\n  },\n  \"fallbacks\": [";
     separator = "\n";
     for (const auto& [key, count] : ledger.fallbacks()) {
         json += separator;
-        json += "    {\"function\": " + quoted(key.first) + ", \"reason\": " + quoted(key.second) +
+        json += "    {\"function\": " + json_string(key.first) + ", \"reason\": " + json_string(key.second) +
                 ", \"count\": " + std::to_string(count) + '}';
         separator = ",\n";
     }
