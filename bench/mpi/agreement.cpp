@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/printable.h"
 #include "mpi/engine.h"
 #include "mpi/mpi_functions.h"
 
@@ -35,7 +36,7 @@ void agree(MPI_Comm communicator, const std::optional<Error>& problem, const Pee
     for (int done = 0; done == 0;) {
         check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
         if (done == 0 && problem && peers == Peers::may_wait && Clock::now() > deadline) {
-            end_all(communicator, problem->what());
+            end_all(communicator, printable_lines(problem->what()));
         }
         if (done == 0) {
             sched_yield();  // on a busy machine it is another rank that all wait for

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
 #include "mpi/clock.h"
 #include "mpi/engine.h"
 #include "mpi/manifest.h"
@@ -193,7 +194,7 @@ void make_log_folder(const std::string& folder, const int rank) {
 void print_notes(const Options& options, const int rank) {
     for (const std::string& note : options.notes) {
         if (rank == 0 && !options.quiet_notes) {
-            std::fprintf(stderr, "awaken: %s\n", note.c_str());
+            std::fprintf(stderr, "awaken: %s\n", printable(note).c_str());
         }
     }
 }
@@ -268,7 +269,7 @@ int run(const int count, char** const words) {
             status = run_all(command_line, placement, mpi, rank, ranks, {words, words + count});
         } catch (const AgreedError& error) {
             if (rank == 0) {
-                std::fprintf(stderr, "awaken: %s\n", error.what());
+                std::fprintf(stderr, "awaken: %s\n", printable_lines(error.what()).c_str());
             }
         }
     } catch (const std::bad_alloc&) {
@@ -276,7 +277,7 @@ int run(const int count, char** const words) {
             mpi.communicator(),
             "not enough host memory: use fewer iterations (-i), each of which leaves a sample, or smaller sizes (-m)");
     } catch (const std::exception& error) {
-        end_all(mpi.communicator(), error.what());
+        end_all(mpi.communicator(), printable_lines(error.what()));
     }
     std::fflush(stdout);
     std::fflush(stderr);
@@ -294,7 +295,7 @@ extern "C" __attribute__((visibility("default"))) int awaken_bench_main(
         return awaken::bench::run(count, words);
     } catch (const std::exception& error) {
         // MPI itself cannot start: there is nobody to agree with.
-        std::fprintf(stderr, "awaken: %s\n", error.what());
+        std::fprintf(stderr, "awaken: %s\n", awaken::printable_lines(error.what()).c_str());
         return awaken::bench::kFailure;
     }
 }

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/printable.h"
 #include "mpi/benchmark.h"
 #include "mpi/clock.h"
 #include "mpi/collective_type.h"
@@ -533,7 +534,7 @@ class ThreadedLatency final : public PointToPoint {
                     work(thread);
                 } catch (const std::exception& error) {
                     // The other threads and the other rank wait for this thread's messages.
-                    end_all(environment().communicator, error.what());
+                    end_all(environment().communicator, printable_lines(error.what()));
                 }
             });
         }

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "base/printable.h"
 #include "runner/find_mpi.h"
 #include "runner/open_module.h"
 
@@ -17,7 +18,7 @@ int main(const int count, char** const arguments) {
         const bench::MpiLibrary library = mpi.view();
         return entry(count > 0 ? count - 1 : 0, arguments + 1, &library);
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
+        std::fprintf(stderr, "awaken: %s\n", awaken::printable(error.what()).c_str());
         return kUsageError;
     }
 }

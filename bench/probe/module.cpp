@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/settings.h"
 #include "mpi/mpi_functions.h"
 #include "probe/commands.h"
@@ -139,7 +140,7 @@ int run(const std::span<char* const> words) {
         command->second(job, arguments);
     } catch (const std::exception& error) {
         write_record({{"record", "failed"}, {"rank", job.rank}, {"text", error.what()}});
-        std::fprintf(stderr, "awaken: rank %d: %s\n", job.rank, error.what());
+        std::fprintf(stderr, "awaken: rank %d: %s\n", job.rank, printable_lines(error.what()).c_str());
         status = kFailure;
         // The others may be waiting for this rank.
         MPI_Abort(job.communicator, kFailure);
@@ -157,7 +158,7 @@ extern "C" __attribute__((visibility("default"))) int awaken_probe_main(
         awaken::bench::load_functions(*library);
         return awaken::probe::run({words, static_cast<std::size_t>(count)});
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
+        std::fprintf(stderr, "awaken: %s\n", awaken::printable_lines(error.what()).c_str());
         return awaken::probe::kUsageError;
     }
 }

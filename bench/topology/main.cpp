@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/printable.h"
 #include "base/settings.h"
 #include "gpu/gpu.h"
 #include "topology/host.h"
@@ -369,7 +370,7 @@ int main(const int count, char** const arguments) {
     try {
         return awaken::topology::run({arguments + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
+        std::fprintf(stderr, "awaken: %s\n", awaken::printable(error.what()).c_str());
         return awaken::topology::kUsageError;
     }
 }

@@ -70,6 +70,15 @@ std::string printable(const std::string_view text) {
     return result;
 }
 
+std::string printable_lines(std::string_view text) {
+    std::string result;
+    for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+        result += printable(text.substr(0, end)) + '\n';
+        text.remove_prefix(end + 1);
+    }
+    return result + printable(text);
+}
+
 std::string excerpt(const std::string_view text) {
     // Whole characters only.
     std::size_t end = 0;

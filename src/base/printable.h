@@ -14,6 +14,9 @@ namespace awaken {
 /// send commands to the terminal.
 [[nodiscard]] std::string printable(std::string_view text);
 
+/// The same, with line breaks left as they are: some MPIs explain an error in several lines.
+[[nodiscard]] std::string printable_lines(std::string_view text);
+
 /// The same, cut to a length that leaves room for words beside it in a line.
 [[nodiscard]] std::string excerpt(std::string_view text);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "call/call.h"
 #include "call/write_report.h"
 #include "internode/network.h"
@@ -121,7 +122,7 @@ int Layer::error_code(int error_class, const Error& error) {
     if (known != _error_codes.end()) {
         return known->second;
     }
-    fprintf(stderr, "awaken: %s\n", error.what());
+    fprintf(stderr, "awaken: %s\n", printable_lines(error.what()).c_str());
     int code = error_class;
     if (_open_models > 0) {
         // MPI-4.1, 9.5 allows adding codes to a predefined class. If an MPI refuses, the layer uses the class alone.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "call/layer.h"
 #include "trace/folder.h"
 
@@ -333,7 +334,7 @@ void RankTrace::join_files(const bool written) const {
         fprintf(stderr, "awaken: the trace of %d ranks is %s; awaken trace %s sums it up\n", _size, file.c_str(),
                 where.c_str());
     } catch (const Error& error) {
-        fprintf(stderr, "awaken: the parts of the trace are not joined: %s\n", error.what());
+        fprintf(stderr, "awaken: the parts of the trace are not joined: %s\n", printable(error.what()).c_str());
     }
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "loader/core.h"
 #include "loader/deepbind.h"
 #include "loader/objects.h"
@@ -573,7 +574,7 @@ bool from_tool(const void* const return_address) noexcept {
 }
 
 void die(const std::string& message) noexcept {
-    fprintf(stderr, "awaken: %s\n", message.c_str());
+    fprintf(stderr, "awaken: %s\n", printable_lines(message).c_str());
     fflush(stderr);
     _exit(2);
 }

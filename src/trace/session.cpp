@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "trace/folder.h"
 
 namespace awaken::trace {
@@ -93,7 +94,7 @@ std::string Session::write(const bool complete) noexcept {
         }
         return given;
     } catch (const std::exception& error) {
-        fprintf(stderr, "awaken: %s\n", error.what());
+        fprintf(stderr, "awaken: %s\n", printable(error.what()).c_str());
         return {};
     }
 }

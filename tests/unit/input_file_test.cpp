@@ -63,6 +63,11 @@ TEST_F(InputFiles, AMissingFileIsTold) {
     }
 }
 
+TEST(PrintableLines, KeepsLineBreaksOnly) {
+    EXPECT_EQ(printable_lines("a\x1B\n\nb\r\n"), "a\\x1B\n\nb\\x0D\n");
+    EXPECT_EQ(printable_lines(""), "");
+}
+
 TEST(Excerpt, HasNoControlCharactersAndFitsALine) {
     EXPECT_EQ(excerpt("plain \xC3\xA4"), "plain \xC3\xA4");
     EXPECT_EQ(excerpt("a\x1B[2J\n\xC2\x9B\xFF"), "a\\x1B[2J\\x0A\\xC2\\x9B\\xFF");
