@@ -288,16 +288,6 @@ Configuration read_configuration() {
     if (configuration.vendor == Vendor::none) {
         return configuration;
     }
-    // Programs reach the driver without `awaken exec` too, which refuses these names.
-    constexpr std::array<std::pair<const char*, const char*>, 3> kRenamed = {
-        {{"AWAKEN_EMULATE_FAULTS", "AWAKEN_TEST_FAULTS"},
-         {"AWAKEN_EMULATE_DELAY_US", "AWAKEN_TEST_DELAY_US"},
-         {"AWAKEN_EMULATE_BUSY", "AWAKEN_TEST_BUSY"}}};
-    for (const auto& [before, now] : kRenamed) {
-        if (!variable(before).empty()) {
-            configuration.problem = std::string(before) + " has another name now: use " + now;
-        }
-    }
     for (int device = 0; device < configuration.devices; ++device) {
         configuration.visible.push_back(device);
     }

@@ -130,25 +130,6 @@ int parse_nodes(const std::string& name, const std::string& value) {
     return nodes;
 }
 
-/// Today's form of a name that an earlier release used. Empty for any other name.
-std::string name_now(const std::string& name) {
-    struct Renamed {
-        std::string_view before;
-        const char* now;
-    };
-    static constexpr Renamed kRenamed[] = {
-        {"AWAKEN_PRETEND_NODES", "AWAKEN_TEST_NODES"}, {"AWAKEN_COPY", "AWAKEN_TEST_COPY"},
-        {"AWAKEN_CPU_COPY", "AWAKEN_TEST_CPU_COPY"},   {"AWAKEN_EMULATE_DELAY_US", "AWAKEN_TEST_DELAY_US"},
-        {"AWAKEN_EMULATE_BUSY", "AWAKEN_TEST_BUSY"},   {"AWAKEN_EMULATE_FAULTS", "AWAKEN_TEST_FAULTS"},
-    };
-    for (const Renamed& renamed : kRenamed) {
-        if (name == renamed.before) {
-            return renamed.now;
-        }
-    }
-    return {};
-}
-
 /// The known name that `name` most likely stands for; empty when none is near.
 std::string nearest_name(const std::string& name) {
     constexpr std::size_t kFarthest = 4;
@@ -316,9 +297,6 @@ Settings Settings::from_environment(char** environment) {
                                [&name](const SettingDescription& setting) { return name == setting.name; });
         };
         if (!is_in(descriptions()) && !is_in(test_switches())) {
-            if (const std::string now = name_now(name); !now.empty()) {
-                throw Error(name + " has another name now", "use " + now);
-            }
             const std::string nearest = nearest_name(name);
             throw Error(name + " is not a setting of Awaken",
                         nearest.empty() ? "unset it; awaken exec --settings lists all settings"

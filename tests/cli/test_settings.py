@@ -73,7 +73,6 @@ def test_wrong_figures_are_refused_before_the_program_starts() -> None:
     awaken(*start, AWAKEN_TUNE="rings=4").refused("AWAKEN_TUNE: there is no figure rings", ", ".join(FIGURES))
     awaken(*start, AWAKEN_TEST_TUNE="rinsg=4").refused("AWAKEN_TEST_TUNE: there is no figure rinsg", "ring_chunks")
     awaken(*start, AWAKEN_TUNING="x").refused("AWAKEN_TUNING is not a setting", "did you mean AWAKEN_TUNE?")
-    awaken(*start, AWAKEN_PRETEND_NODES="2").refused("AWAKEN_PRETEND_NODES", "use AWAKEN_TEST_NODES")
     # Switched off, the layer reads none of it.
     assert awaken(*start, AWAKEN_TUNE="rings=4", AWAKEN="0").out == "started\n"
 

@@ -409,11 +409,5 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
             << read_configuration().problem;
         set(name, before.c_str());
     }
-    for (const std::string name : {"AWAKEN_EMULATE_FAULTS", "AWAKEN_EMULATE_DELAY_US", "AWAKEN_EMULATE_BUSY"}) {
-        set(name.c_str(), "1");
-        EXPECT_NE(read_configuration().problem.find(name + " has another name now: use AWAKEN_TEST_"),
-                  std::string::npos);
-        set(name.c_str(), "");
-    }
     EXPECT_EQ(read_configuration().problem, "");
 }

@@ -121,16 +121,6 @@ TEST(Settings, FiguresOfTheTuningAreLeftToIt) {
     EXPECT_NE(refusal("AWAKEN_TUNING=x").find("did you mean AWAKEN_TUNE?"), std::string::npos);
 }
 
-TEST(Settings, AnOldNameIsAnErrorThatNamesTheNewOne) {
-    EXPECT_EQ(refusal("AWAKEN_PRETEND_NODES=2"), "AWAKEN_PRETEND_NODES has another name now: use AWAKEN_TEST_NODES");
-    EXPECT_EQ(refusal("AWAKEN_EMULATE_FAULTS="), "AWAKEN_EMULATE_FAULTS has another name now: use AWAKEN_TEST_FAULTS");
-    for (const char* const name :
-         {"AWAKEN_COPY", "AWAKEN_CPU_COPY", "AWAKEN_EMULATE_DELAY_US", "AWAKEN_EMULATE_BUSY"}) {
-        EXPECT_NE(refusal(std::string(name) + "=1").find("has another name now: use AWAKEN_TEST_"), std::string::npos)
-            << name;
-    }
-}
-
 TEST(Settings, Switches) {
     for (const char* const yes : {"1", "on", "ON", "yes", "true"}) {
         EXPECT_TRUE(read({std::string("AWAKEN_CHECK=") + yes}).check);

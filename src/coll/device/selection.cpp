@@ -151,8 +151,9 @@ class Reader {
         }
         const bool for_several = needs_nodes(row.algorithm);
         if (!spans(row.algorithm, for_several ? row.most_nodes : row.least_nodes)) {
-            refuse("can never apply", for_several ? "levels and messages need two nodes or more; leave out nodes="
-                                                  : "one, each and all are for one node; leave out nodes=");
+            refuse("can never apply", to_string(row.algorithm) +
+                                          std::string(for_several ? " needs two nodes or more" : " is for one node") +
+                                          "; leave out nodes=");
         }
         return row;
     }
@@ -188,18 +189,6 @@ class Reader {
                 return candidate;
             }
             names += (names.empty() ? "" : ", ") + std::string(to_string(candidate));
-        }
-        // The names that earlier releases used.
-        constexpr std::array<std::pair<std::string_view, Algorithm>, 5> kBefore = {
-            {{"one", Algorithm::root_only},
-             {"each", Algorithm::one_shot},
-             {"all", Algorithm::two_shot},
-             {"levels", Algorithm::hierarchical},
-             {"messages", Algorithm::point_to_point}}};
-        for (const auto& [before, now] : kBefore) {
-            if (word == before) {
-                refuse("asks for \"" + std::string(word) + "\", which has another name now", to_string(now));
-            }
         }
         refuse("asks for \"" + std::string(word) + "\", which is no algorithm", "one of " + names);
     }
