@@ -27,15 +27,16 @@ namespace {
 /// The first error that the MPI finds in these messages. It checks the arguments of one to or from MPI_PROC_NULL, too.
 int error_in(const MessageList& list, const MPI_Comm comm) {
     const Native& native = layer().real;
-    constexpr bool kLargeCounts = !std::is_same_v<decltype(Native::Send_c), Absent>;
-    const auto first_error = [](const std::vector<Leg>& legs, const auto& small, const auto& large) {
+    const auto first_error = [](const std::vector<Leg>& legs, const auto& small, const auto& large,
+                                const auto& function) {
         int error = MPI_SUCCESS;
         for (const Leg& leg : legs) {
             const auto& [address, count, type] = leg.data;
             if (count <= std::numeric_limits<int>::max()) {
                 error = small(address, static_cast<int>(count), type);
-            } else if constexpr (kLargeCounts) {
-                error = large(address, static_cast<MPI_Count>(count), type);
+            } else if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(function)>, Absent>) {
+                // Where the library at hand lacks it, the message itself fails.
+                error = function != nullptr ? large(address, static_cast<MPI_Count>(count), type) : MPI_SUCCESS;
             }
             if (error != MPI_SUCCESS) {
                 break;
@@ -50,7 +51,8 @@ int error_in(const MessageList& list, const MPI_Comm comm) {
         },
         [&](void* const address, const auto count, const MPI_Datatype type) {
             return native.Recv_c(address, count, type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
-        });
+        },
+        native.Recv_c);
     return error != MPI_SUCCESS ? error
                                 : first_error(
                                       list.sends,
@@ -59,7 +61,8 @@ int error_in(const MessageList& list, const MPI_Comm comm) {
                                       },
                                       [&](const void* const address, const auto count, const MPI_Datatype type) {
                                           return native.Send_c(address, count, type, MPI_PROC_NULL, 0, comm);
-                                      });
+                                      },
+                                      native.Send_c);
 }
 
 template <class Parts>

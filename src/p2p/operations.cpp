@@ -73,7 +73,7 @@ bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, con
 
 namespace {
 
-/// An MPI without large counts lacks the second function.
+/// An MPI without large counts lacks the second function: its header, or only the library at hand.
 template <class Ints, class Large>
 int start(const Ints& with_ints, const Large& with_large_counts, const Posted& posted, const int rank, const int tag,
           const MPI_Comm comm, MPI_Request* const request) {
@@ -84,6 +84,9 @@ int start(const Ints& with_ints, const Large& with_large_counts, const Posted& p
     if constexpr (std::is_same_v<Large, Absent>) {
         return MPI_ERR_COUNT;
     } else {
+        if (with_large_counts == nullptr) {
+            return MPI_ERR_COUNT;
+        }
         const auto argument = posted.as<MPI_Count>();
         return with_large_counts(argument.address, argument.count, argument.type, rank, tag, comm, request);
     }
