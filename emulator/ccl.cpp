@@ -109,7 +109,7 @@ struct Communicator {
     Failure failure;  ///< of an operation that was under way
 
     [[nodiscard]] Failure failed() {
-        const std::lock_guard guard(lock);
+        const std::scoped_lock guard(lock);
         return failure;
     }
     void require_sound() {
@@ -120,7 +120,7 @@ struct Communicator {
     /// Ends the communicator's work here, and so, as connections end, at its peers.
     void fail(const Failure& reason) {
         {
-            const std::lock_guard guard(lock);
+            const std::scoped_lock guard(lock);
             if (failure.ok()) {
                 failure = reason;
             }
@@ -130,7 +130,7 @@ struct Communicator {
     void wait() {
         Ticket ticket;
         {
-            const std::lock_guard guard(lock);
+            const std::scoped_lock guard(lock);
             ticket = last;
         }
         ticket.wait();
@@ -431,7 +431,7 @@ void submit(const std::shared_ptr<Communicator>& communicator, const std::vector
             [held = std::move(held), calls = std::move(calls)] { perform(*held->communicator, calls); });
         return;
     }
-    const std::lock_guard guard(communicator->lock);
+    const std::scoped_lock guard(communicator->lock);
     std::vector<Ticket> after{communicator->last};
     for (std::size_t at = 1; at < streams.size(); ++at) {
         after.push_back(streams[at]->last());

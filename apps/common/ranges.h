@@ -187,12 +187,12 @@ class Ranges {
         }
     }
     void add(const char* name, std::int64_t elapsed_ns) {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         add_range_time(_times, {name, 1, elapsed_ns, elapsed_ns, elapsed_ns});
     }
     /// In the order in which the names were first complete.
     [[nodiscard]] std::vector<RangeTime> times() {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         return _times;
     }
 

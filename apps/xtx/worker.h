@@ -17,7 +17,7 @@ class Worker {
     Worker() : _thread([this] { work(); }) {}
     ~Worker() {
         {
-            const std::lock_guard lock(_mutex);
+            const std::scoped_lock lock(_mutex);
             _ends = true;
         }
         _changed.notify_all();
@@ -28,7 +28,7 @@ class Worker {
 
     /// Returns the number of the task, by which it can be waited for.
     std::size_t submit(std::function<void()> task) {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _tasks.push_back(std::move(task));
         _changed.notify_all();
         return ++_submitted;

@@ -1122,7 +1122,7 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
 
     // getopt keeps its state in globals.
     static std::mutex parsing;
-    const std::lock_guard<std::mutex> lock(parsing);
+    const std::scoped_lock lock(parsing);
     Parser parser{test, {}, {}};
     parser.line.test = &test;
     opterr = 0;

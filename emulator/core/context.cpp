@@ -17,7 +17,7 @@ Context::Context(int device_, bool primary_) : device(device_), primary(primary_
 }
 
 std::shared_ptr<Stream> Context::create_stream(Stream::Role role, bool blocking, unsigned flags_, int priority) {
-    const std::lock_guard lock(order);
+    const std::scoped_lock lock(order);
     auto stream = std::make_shared<Stream>(*this, streams_made++, role, blocking, flags_, priority);
     std::erase_if(streams, [](const std::weak_ptr<Stream>& weak) { return weak.expired(); });
     streams.push_back(stream);
@@ -34,7 +34,7 @@ std::shared_ptr<Stream> Context::per_thread_stream() {
 
 std::vector<std::shared_ptr<Stream>> Context::all_streams() {
     std::vector<std::shared_ptr<Stream>> found;
-    const std::lock_guard lock(order);
+    const std::scoped_lock lock(order);
     for (const auto& weak : streams) {
         if (auto stream = weak.lock()) {
             found.push_back(std::move(stream));

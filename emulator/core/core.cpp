@@ -92,14 +92,14 @@ Error Core::availability(Vendor vendor) {
 }
 
 void Core::retain_primary(int device) {
-    const std::lock_guard lock(_lock);
+    const std::scoped_lock lock(_lock);
     Context& context = primary(device);
     ++context.references;
     context.alive = true;
 }
 
 bool Core::release_primary(int device) {
-    const std::lock_guard lock(_lock);
+    const std::scoped_lock lock(_lock);
     Context& context = primary(device);
     if (context.references == 0) {
         return false;
@@ -111,7 +111,7 @@ bool Core::release_primary(int device) {
 }
 
 void Core::reset_primary(int device) {
-    const std::lock_guard lock(_lock);
+    const std::scoped_lock lock(_lock);
     Context& context = primary(device);
     if (!context.alive) {
         return;
@@ -123,7 +123,7 @@ void Core::reset_primary(int device) {
 }
 
 Context& Core::create_context(int device, unsigned flags) {
-    const std::lock_guard lock(_lock);
+    const std::scoped_lock lock(_lock);
     _contexts.push_back(std::make_unique<Context>(device, false));
     Context& context = *_contexts.back();
     context.flags = flags;
@@ -132,7 +132,7 @@ Context& Core::create_context(int device, unsigned flags) {
 }
 
 void Core::destroy_context(Context& context) {
-    const std::lock_guard lock(_lock);
+    const std::scoped_lock lock(_lock);
     destroy_locked(context);
 }
 
@@ -153,12 +153,12 @@ void Core::destroy_locked(Context& context) {
             stream->close();
         }
     }
-    const std::lock_guard peers(context.peers_lock);
+    const std::scoped_lock peers(context.peers_lock);
     context.peers.clear();
 }
 
 Context* Core::find_context(const void* handle) {
-    const std::lock_guard lock(_lock);
+    const std::scoped_lock lock(_lock);
     for (const auto& context : _contexts) {
         if (context.get() == handle) {
             return context.get();
@@ -169,7 +169,7 @@ Context* Core::find_context(const void* handle) {
 
 std::vector<Context*> Core::contexts_of(int device) {
     std::vector<Context*> found;
-    const std::lock_guard lock(_lock);
+    const std::scoped_lock lock(_lock);
     for (const auto& context : _contexts) {
         if (context->device == device && context->alive) {
             found.push_back(context.get());

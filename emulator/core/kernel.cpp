@@ -31,7 +31,7 @@ Registered& registered() {
 
 void register_kernel(const Kernel& kernel) {
     Registered& all = registered();
-    const std::lock_guard lock(all.lock);
+    const std::scoped_lock lock(all.lock);
     all.kernels.insert_or_assign(kernel.name, kernel);
 }
 
@@ -117,7 +117,7 @@ bool read_machine_code(const char* image, std::vector<std::string>& kernels) {
 
 const kernels::host::Kernel* find_kernel(std::string_view name) {
     kernels::host::Registered& all = kernels::host::registered();
-    const std::lock_guard lock(all.lock);
+    const std::scoped_lock lock(all.lock);
     const auto at = all.kernels.find(name);
     return at == all.kernels.end() ? nullptr : &at->second;
 }

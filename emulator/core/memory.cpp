@@ -93,7 +93,7 @@ void AddressSpace::give(std::uintptr_t base, std::size_t size) {
 }
 
 void Allocation::add_pending(Ticket ticket) {
-    const std::lock_guard lock(_pending_lock);
+    const std::scoped_lock lock(_pending_lock);
     std::erase_if(_pending, [](const Ticket& old) { return old.done(); });
     _pending.push_back(std::move(ticket));
 }
@@ -101,7 +101,7 @@ void Allocation::add_pending(Ticket ticket) {
 void Allocation::wait_for_pending() {
     std::vector<Ticket> pending;
     {
-        const std::lock_guard lock(_pending_lock);
+        const std::scoped_lock lock(_pending_lock);
         pending.swap(_pending);
     }
     for (const Ticket& ticket : pending) {

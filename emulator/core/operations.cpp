@@ -104,7 +104,7 @@ std::atomic<unsigned> waiting_inside{0};
 Error refuse_to_wait(const char* const call) {
     static auto* const lock_of_told = new std::mutex;
     static auto* const told = new std::set<std::string>;
-    const std::lock_guard lock(*lock_of_told);
+    const std::scoped_lock lock(*lock_of_told);
     if (told->insert(call).second) {
         std::fprintf(stderr,
                      "awaken emulator: %s was called while there was unfinished work that it waits for, and "
@@ -340,7 +340,7 @@ Error unregister_host(const char* const call, const std::uintptr_t address) {
 
 Error open_import(Context& context, const IpcHandle& handle, std::uintptr_t& address) {
     Memory& memory = core().memory();
-    const std::lock_guard lock(core().opening);
+    const std::scoped_lock lock(core().opening);
     const std::uint64_t opened_before = memory.mappings_opened();
     const Error error = memory.import_handle(context, handle, address);
     // An allocation that is mapped already is only counted once more.
@@ -539,12 +539,12 @@ Error enable_peer(Context& context, int peer) {
     if (!can_access_peer(context.device, peer)) {
         return peer == context.device ? Error::invalid_device : Error::peer_access_unsupported;
     }
-    const std::lock_guard lock(context.peers_lock);
+    const std::scoped_lock lock(context.peers_lock);
     return context.peers.insert(peer).second ? Error::success : Error::peer_access_already_enabled;
 }
 
 Error disable_peer(Context& context, int peer) {
-    const std::lock_guard lock(context.peers_lock);
+    const std::scoped_lock lock(context.peers_lock);
     return context.peers.erase(peer) != 0 ? Error::success : Error::peer_access_not_enabled;
 }
 

@@ -19,7 +19,7 @@ void Timeline::wait(std::uint64_t number) {
 
 void Timeline::complete(std::uint64_t number) {
     {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _completed.store(number, std::memory_order_release);
     }
     _changed.notify_all();
@@ -39,7 +39,7 @@ Stream::Stream(Context& context, std::uint32_t number, Role role, bool blocking,
     : _context(context), _number(number), _role(role), _blocking(blocking), _flags(flags), _priority(priority) {}
 
 Ticket Stream::last() {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     return {_timeline, _submitted};
 }
 
@@ -85,7 +85,7 @@ void Stream::await_room(std::unique_lock<std::mutex>& order) {
     while (true) {
         std::uint64_t first_to_go = 0;
         {
-            const std::lock_guard lock(_mutex);
+            const std::scoped_lock lock(_mutex);
             first_to_go = _submitted >= length ? _submitted + 1 - length : 0;
         }
         if (_timeline->reached(first_to_go)) {
@@ -110,7 +110,7 @@ Ticket Stream::queue(Operation operation, const bool memory_wait) {
     collect_order(operation.after);
     collect_connection(operation.after);
     {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         operation.number = ++_submitted;
         ticket = {_timeline, operation.number};
         _queue.push_back(std::move(operation));
@@ -135,10 +135,10 @@ void Stream::run(const Work& work) {
     std::vector<Ticket> after;
     std::uint64_t number = 0;
     {
-        const std::lock_guard order(_context.order);
+        const std::scoped_lock order(_context.order);
         collect_order(after);
         collect_connection(after);
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         if (_queue.empty() && !_busy && after.empty()) {
             number = ++_submitted;
             _busy = true;
@@ -151,7 +151,7 @@ void Stream::run(const Work& work) {
     delay_at_random();
     work();
     {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _busy = false;
         _timeline->complete(number);
     }
@@ -200,7 +200,7 @@ void Stream::delay_at_random() {
 
 std::vector<Ticket> Stream::unfinished() {
     std::vector<Ticket> tickets;
-    const std::lock_guard order(_context.order);
+    const std::scoped_lock order(_context.order);
     // A default stream is done when the work is that an operation in it would wait for.
     if (_role == Role::legacy_default) {
         collect_order(tickets);
@@ -223,7 +223,7 @@ void Stream::synchronize() {
 
 void Stream::close() {
     {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _closed = true;
     }
     _wake.notify_one();
@@ -242,38 +242,38 @@ void Event::record(Stream& stream) {
     auto time = std::make_shared<Time>();
     const std::uint64_t capture = capture_of(stream);
     Ticket ticket = stream.submit([time] { time->value = std::chrono::steady_clock::now(); });
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     _tickets = {std::move(ticket)};
     _time = std::move(time);
     _capture = capture;
 }
 
 std::uint64_t Event::capture() const {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     return _capture;
 }
 
 void Event::record_context() {
     event_records.fetch_add(1, std::memory_order_relaxed);
     std::vector<Ticket> tickets = _context.unfinished();
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     _tickets = std::move(tickets);
     _time = nullptr;
     _capture = 0;
 }
 
 std::vector<Ticket> Event::tickets() const {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     return _tickets;
 }
 
 bool Event::done() const {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     return std::all_of(_tickets.begin(), _tickets.end(), [](const Ticket& ticket) { return ticket.done(); });
 }
 
 bool Event::timed_record() const {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     return _time != nullptr;
 }
 
@@ -285,7 +285,7 @@ Error Event::elapsed_since(const Event& start, float& milliseconds) const {
         return Error::not_ready;
     }
     const auto time_of = [](const Event& event) {
-        const std::lock_guard lock(event._mutex);
+        const std::scoped_lock lock(event._mutex);
         return event._time->value;
     };
     milliseconds = std::chrono::duration<float, std::milli>(time_of(*this) - time_of(start)).count();

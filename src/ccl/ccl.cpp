@@ -124,7 +124,7 @@ const Library* find(gpu::Vendor vendor, std::string* why_not) {
         }
         return nullptr;
     }
-    const std::lock_guard lock(mutex);
+    const std::scoped_lock lock(mutex);
     const Library*& slot = found[vendor == gpu::Vendor::cuda ? 0 : 1];
     if (slot == nullptr) {
         std::string reasons;

@@ -628,7 +628,7 @@ class Cuda final : public VendorRuntime {
         if (_driver.context_record_event == nullptr) {
             return _idle_probe.ask(device, [this, context] { wait_for_context(context); }, patience);
         }
-        const std::lock_guard lock(_idle_mutex);
+        const std::scoped_lock lock(_idle_mutex);
         CuEvent& event = _idle_events[device];
         if ((event == nullptr && _driver.event_create(&event, kEventDisableTiming) != kSuccess) ||
             _driver.context_record_event(context, event) != kSuccess) {
@@ -1599,7 +1599,7 @@ class Cuda final : public VendorRuntime {
     }
 
     const RuntimeCompiler* compiler(std::string& why_not) {
-        const std::lock_guard lock(_compiler_mutex);
+        const std::scoped_lock lock(_compiler_mutex);
         if (_compiler == nullptr) {
             _compiler = make_compiler(why_not);
         }

@@ -92,7 +92,7 @@ class Finder {
             loaded_object_counter() == search.settled_at.load(std::memory_order_acquire)) {
             return none();
         }
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         if (Runtime* const runtime = search.found.load(std::memory_order_relaxed)) {
             return *runtime;
         }
@@ -126,7 +126,7 @@ class Finder {
 
     /// Whether there is a library of that vendor that may become ready, loaded before or by this call.
     bool load(const std::size_t vendor, std::string& why_not) {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         scan();
         std::string reasons;
         const auto usable = [&](const Candidate& candidate) {
@@ -158,7 +158,7 @@ class Finder {
             loaded_object_counter() == _chosen_failed_at[vendor].load(std::memory_order_acquire)) {
             return none();
         }
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         if (Runtime* const runtime = _chosen[vendor].load(std::memory_order_relaxed)) {
             return *runtime;
         }

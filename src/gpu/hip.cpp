@@ -1072,7 +1072,7 @@ class Hip final : public VendorRuntime {
     }
 
     const RuntimeCompiler* compiler(std::string& why_not) {
-        const std::lock_guard lock(_compiler_mutex);
+        const std::scoped_lock lock(_compiler_mutex);
         if (_compiler == nullptr) {
             _compiler = make_compiler(why_not);
         }

@@ -141,7 +141,7 @@ RuntimeCompiler::RuntimeCompiler(const char* title, std::string path, const Comp
 RuntimeCompiler::Result RuntimeCompiler::compile(const char* name, const char* source,
                                                  std::span<const std::string> options, Output output, std::string& code,
                                                  std::string& log) const {
-    const std::lock_guard lock(compiler_mutex());
+    const std::scoped_lock lock(compiler_mutex());
     const auto outcome = [this](int result) {
         return result == 0 ? Result{} : Result{result, _functions.error_string(result)};
     };

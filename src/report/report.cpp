@@ -386,7 +386,7 @@ Ledger::Function& Ledger::function(const char* const name) {
     if (Function* const known = _table.load(std::memory_order_acquire)->find(name)) {
         return *known;
     }
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     Table* table = _table.load(std::memory_order_relaxed);
     if (Function* const known = table->find(name)) {
         return *known;
@@ -416,12 +416,12 @@ void Ledger::add(const char* const name, const Path path, const std::uint64_t by
 }
 
 void Ledger::add_fallback(const char* const name, const std::string& reason) {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     ++_fallbacks[{name, reason}];
 }
 
 std::map<Ledger::Key, Entry> Ledger::entries() const {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     std::map<Key, Entry> result = _merged;
     for (const auto& function : _functions) {
         for (const Path path : kPaths) {
@@ -444,7 +444,7 @@ std::map<Ledger::Key, Entry> Ledger::entries() const {
 }
 
 std::map<std::pair<std::string, std::string>, std::uint64_t> Ledger::fallbacks() const {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     return _fallbacks;
 }
 
@@ -507,7 +507,7 @@ void Ledger::merge(const std::string& serialised) {
         fields.end();
         rest.remove_prefix(end + 1);
     }
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     for (const auto& [key, entry] : entries) {
         add_to(_merged[key], entry);
     }

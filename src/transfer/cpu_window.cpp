@@ -369,7 +369,7 @@ struct CpuWindow::State {
             if (_count == 0) {
                 return;
             }
-            const std::lock_guard lock(_state.mutex);
+            const std::scoped_lock lock(_state.mutex);
             drop();
         }
         void add(const BarPieces::iterator piece) noexcept {
@@ -573,7 +573,7 @@ struct CpuWindow::State {
         Use use(*this);
         std::size_t in_first = bytes;
         {
-            const std::lock_guard lock(mutex);
+            const std::scoped_lock lock(mutex);
             if (closed || !works(info.device)) {
                 return false;
             }
@@ -619,7 +619,7 @@ struct CpuWindow::State {
     }
 
     void shut_down() noexcept {
-        const std::lock_guard lock(mutex);
+        const std::scoped_lock lock(mutex);
         if (closed) {
             return;
         }

@@ -240,7 +240,7 @@ class DeviceCopies::State::CopyStream {
 
     /// A Work for a copy of which nothing has started.
     [[nodiscard]] std::unique_ptr<Work> take_work() {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         return take();
     }
 
@@ -248,7 +248,7 @@ class DeviceCopies::State::CopyStream {
     /// it.
     template <typename Give>
     [[nodiscard]] std::unique_ptr<Work> start(const Give& give, gpu::Status& status) {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         std::unique_ptr<Work> work = take();
         status = submit(give, work->position);
         if (status.ok()) {
@@ -261,7 +261,7 @@ class DeviceCopies::State::CopyStream {
     /// Holds a copy back until somebody asks about a copy of this copy stream. Null when the copy was refused.
     /// `by_kernel`: a kernel may do it.
     [[nodiscard]] std::unique_ptr<Work> hold(const gpu::Copy1D& copy, const bool by_kernel, gpu::Status& status) {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _held.reserve(kHeld);
         _refused.reserve(_refused.size() + kHeld);
         std::unique_ptr<Work> work = take();
@@ -281,14 +281,14 @@ class DeviceCopies::State::CopyStream {
 
     /// True when the next held copy makes a batch for a kernel.
     [[nodiscard]] bool is_nearly_a_batch() noexcept {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         return _held.size() + 1 == kBatch && !_kernels.ready();
     }
 
     /// Gives the stream one more operation. Puts a marker after it if it is `marked`, else when somebody asks.
     template <typename Give>
     gpu::Status add(const Give& give, std::uint64_t& position, const bool marked = true) noexcept {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         const gpu::Status status = submit(give, position);
         // A failure here shows when somebody asks for the position.
         if (status.ok() && marked) {
@@ -346,7 +346,7 @@ class DeviceCopies::State::CopyStream {
 
     /// Makes a broken copy stream usable again, with another stream. False while copies of the old one are still alive.
     [[nodiscard]] bool renew() noexcept {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         if (_live.load(std::memory_order_acquire) != 0) {
             return false;
         }
@@ -362,7 +362,7 @@ class DeviceCopies::State::CopyStream {
 
     /// Waits until the stream is idle, and destroys it. The next copy makes another.
     void shut_down() noexcept {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         static_cast<void>(give_held());
         if (_stream.value == nullptr) {
             return;
@@ -681,7 +681,7 @@ DeviceCopies::State::Device& DeviceCopies::State::device(const int wanted) {
     if (Device* const item = known()) {
         return *item;
     }
-    const std::lock_guard lock(mutex);
+    const std::scoped_lock lock(mutex);
     if (Device* const item = known()) {
         return *item;
     }
@@ -701,7 +701,7 @@ DeviceCopies::State::CopyStream& DeviceCopies::State::copy_stream(Device& on, co
         return *copy_stream;
     }
 
-    const std::lock_guard lock(mutex);
+    const std::scoped_lock lock(mutex);
     copy_stream = slot.load(std::memory_order_relaxed);
     if (copy_stream != nullptr && (!copy_stream->broken() || copy_stream->renew())) {
         return *copy_stream;
@@ -841,7 +841,7 @@ bool DeviceCopies::State::kernel_ready(Device& on) {
 
 void DeviceCopies::State::refuse_kernel(Device& on, std::string reason) {
     if (engine == CopyEngine::kernel) {
-        const std::lock_guard lock(mutex);
+        const std::scoped_lock lock(mutex);
         if (kernel_refusal.empty()) {
             kernel_refusal = "GPU " + std::to_string(on.number) + " copies without a kernel: " + std::move(reason);
         }
@@ -862,7 +862,7 @@ gpu::Status DeviceCopies::State::launch_kernel(const Device& on, const End& dest
 }
 
 void DeviceCopies::State::shut_down() noexcept {
-    const std::lock_guard lock(mutex);
+    const std::scoped_lock lock(mutex);
     for (Device* item = devices.load(); item != nullptr; item = item->next) {
         for (const std::unique_ptr<CopyStream>& copy_stream : item->copy_streams) {
             copy_stream->shut_down();
@@ -1239,7 +1239,7 @@ void DeviceCopies::shut_down() noexcept {
 }
 
 std::string DeviceCopies::kernel_refusal() const {
-    const std::lock_guard lock(_state->mutex);
+    const std::scoped_lock lock(_state->mutex);
     return _state->kernel_refusal;
 }
 

@@ -116,7 +116,7 @@ struct Exports::State {
     }
 
     void remember(const Export& answer) {
-        const std::lock_guard lock(mutex);
+        const std::scoped_lock lock(mutex);
         if (by_extent.contains(answer.extent)) {
             return;  // another thread asked at the same time; both handles are in use
         }
@@ -148,7 +148,7 @@ struct Exports::State {
     template <class Ask>
     Export answer_for(Export answer, const Ask& ask) {
         if (answer.id != 0) {
-            const std::lock_guard lock(mutex);
+            const std::scoped_lock lock(mutex);
             if (const Export* const known = find(answer.extent, answer.id)) {
                 return *known;
             }
@@ -517,7 +517,7 @@ void ExportedPool::shut_down() noexcept {
 }
 
 ExportedPool::Statistics ExportedPool::statistics() const {
-    const std::lock_guard lock(_state->mutex);
+    const std::scoped_lock lock(_state->mutex);
     return {_state->lent_bytes, _state->free_bytes, _state->refused, _state->allocated};
 }
 

@@ -171,7 +171,7 @@ bool Packer::State::ready(const int which, const Kind kind) {
     std::string reason;
     bool usable = false;
     {
-        const std::lock_guard lock(mutex);
+        const std::scoped_lock lock(mutex);
         if (closed) {
             return false;
         }
@@ -191,7 +191,7 @@ bool Packer::State::ready(const int which, const Kind kind) {
 gpu::KernelHandle Packer::State::kernel(const int which, const Kind kind,
                                         gpu::KernelHandle KernelPart::* const direction, const std::uint64_t bytes,
                                         unsigned& blocks) {
-    const std::lock_guard lock(mutex);
+    const std::scoped_lock lock(mutex);
     const Device& on = devices[which];
     blocks = static_cast<unsigned>(
         std::clamp<std::uint64_t>((bytes + kBytesPerBlock - 1) / kBytesPerBlock, 1, on.most_blocks));
@@ -200,7 +200,7 @@ gpu::KernelHandle Packer::State::kernel(const int which, const Kind kind,
 
 std::uint64_t Packer::State::uploaded(const int which, const FlatType& type) const {
     FlatType::LineAddresses& places = type.places();
-    const std::lock_guard lock(places.mutex);
+    const std::scoped_lock lock(places.mutex);
     for (const FlatType::LineAddress& place : places.list) {
         if (place.owner == this && place.device == which) {
             return number(static_cast<const Uploaded&>(*place.attached).memory.data());
@@ -232,7 +232,7 @@ bool Packer::State::upload(const int which, const FlatType& type) {
         return false;
     }
     FlatType::LineAddresses& places = type.places();
-    const std::lock_guard lock(places.mutex);
+    const std::scoped_lock lock(places.mutex);
     places.list.push_back({this, which, std::make_unique<Uploaded>(std::move(memory))});
     return true;
 }
@@ -309,7 +309,7 @@ Packer::Memory Packer::State::acquire(const std::shared_ptr<State>& state, const
     const std::size_t size = std::bit_ceil(std::max(bytes, kSmallestMemory));
     std::vector<std::byte*> unwanted;
     {
-        const std::lock_guard lock(state->mutex);
+        const std::scoped_lock lock(state->mutex);
         if (state->closed) {
             return memory;
         }
@@ -343,7 +343,7 @@ Packer::Memory Packer::State::acquire(const std::shared_ptr<State>& state, const
 }
 
 void Packer::State::give_back(const int which, std::byte* const data, const std::size_t size) noexcept {
-    const std::lock_guard lock(mutex);
+    const std::scoped_lock lock(mutex);
     if (closed) {
         return;  // freed with the rest
     }
@@ -357,7 +357,7 @@ void Packer::State::give_back(const int which, std::byte* const data, const std:
 }
 
 void Packer::State::shut_down() noexcept {
-    const std::lock_guard lock(mutex);
+    const std::scoped_lock lock(mutex);
     if (std::exchange(closed, true)) {
         return;
     }

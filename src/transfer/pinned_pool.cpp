@@ -87,7 +87,7 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes,
     if (capacity != 0 && (capacity <= _limit || beyond_limit) && runtime.vendor() != gpu::Vendor::none) {
         bool may_pin = false;
         {
-            const std::lock_guard lock(_mutex);
+            const std::scoped_lock lock(_mutex);
             if (runtime.was_reset()) {
                 // The pinned blocks are gone with the device.
                 _free.clear();
@@ -125,7 +125,7 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes,
         if (may_pin) {
             void* pointer = nullptr;
             const bool pinned = runtime.allocate_pinned(capacity, pointer).ok() && pointer != nullptr;
-            const std::lock_guard lock(_mutex);
+            const std::scoped_lock lock(_mutex);
             if (pinned) {
                 block._data = static_cast<std::byte*>(pointer);
                 _statistics.pinned_peak_bytes = std::max(_statistics.pinned_peak_bytes, _statistics.pinned_bytes);
@@ -164,7 +164,7 @@ StagingBlock PinnedPool::acquire_ordinary(const std::size_t bytes) {
     block._pool = this;
     block._data = static_cast<std::byte*>(pointer);
     block._capacity = mapped;
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     ++_statistics.overflow_blocks;
     _statistics.overflow_bytes += bytes;
     _overflow_now += mapped;
@@ -173,7 +173,7 @@ StagingBlock PinnedPool::acquire_ordinary(const std::size_t bytes) {
 }
 
 void* PinnedPool::take_ordinary(const std::size_t capacity) noexcept {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     const auto found = _free_ordinary.find(capacity);
     if (found == _free_ordinary.end() || found->second.empty()) {
         return nullptr;
@@ -188,17 +188,17 @@ void* PinnedPool::take_ordinary(const std::size_t capacity) noexcept {
 }
 
 std::size_t PinnedPool::spare_bytes() const {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     return _limit - std::min(_limit, static_cast<std::size_t>(_statistics.pinned_bytes - _free_pinned_bytes));
 }
 
 PinnedPool::Statistics PinnedPool::statistics() const {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     return _statistics;
 }
 
 void PinnedPool::trim() {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     free_unused(std::numeric_limits<std::size_t>::max());
     for (const auto& [capacity, blocks] : std::exchange(_free_ordinary, {})) {
         for (std::byte* const block : blocks) {
@@ -237,7 +237,7 @@ void PinnedPool::free_unused(const std::size_t wanted) noexcept {
 }
 
 bool PinnedPool::keep_ordinary(const StagingBlock& block) noexcept {
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     _overflow_now -= block._capacity;
     if (block._capacity > _limit - std::min(_limit, _free_ordinary_bytes)) {
         return false;
@@ -258,7 +258,7 @@ void PinnedPool::give_back(StagingBlock& block) noexcept {
         }
         return;
     }
-    const std::lock_guard lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     try {
         _free[block._capacity].push_back(block._data);
         _free_pinned_bytes += block._capacity;

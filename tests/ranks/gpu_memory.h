@@ -146,11 +146,11 @@ class Gpu {
         use();
     }
     void remember_pool(const void* pointer, std::size_t bytes, int device) {
-        const std::lock_guard lock(_pooled_mutex);
+        const std::scoped_lock lock(_pooled_mutex);
         _pooled[reinterpret_cast<std::uintptr_t>(pointer)] = {bytes, device};
     }
     void forget_pool(const void* pointer) {
-        const std::lock_guard lock(_pooled_mutex);
+        const std::scoped_lock lock(_pooled_mutex);
         _pooled.erase(reinterpret_cast<std::uintptr_t>(pointer));
     }
     /// Makes a device current until what it returns goes.
@@ -177,7 +177,7 @@ class Gpu {
         if (bytes > kStageBytes) {
             return false;
         }
-        const std::lock_guard lock(_stage_mutex);
+        const std::scoped_lock lock(_stage_mutex);
         if (_stage == nullptr) {
             _stage = allocate(Kind::pinned, kStageBytes);
         }
@@ -187,7 +187,7 @@ class Gpu {
     }
     /// A reset takes all memory with it.
     void drop_stage() {
-        const std::lock_guard lock(_stage_mutex);
+        const std::scoped_lock lock(_stage_mutex);
         if (_stage != nullptr) {
             free(Kind::pinned, _stage);
         }
@@ -197,7 +197,7 @@ class Gpu {
   private:
     int device_of_pool(const void* pointer) {
         const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-        const std::lock_guard lock(_pooled_mutex);
+        const std::scoped_lock lock(_pooled_mutex);
         const auto after = _pooled.upper_bound(address);
         if (after == _pooled.begin()) {
             return -1;
@@ -547,14 +547,14 @@ class CudaGpu : public Gpu {
             check(each == device ? code : 0, "cuMemSetAccess");
         }
         const std::uint64_t buffer = base + piece - half;
-        const std::lock_guard lock(_mapped_mutex);
+        const std::scoped_lock lock(_mapped_mutex);
         _mapped[buffer] = {base, piece};
         return reinterpret_cast<void*>(buffer);
     }
     void unmap(std::uint64_t buffer) {
         std::pair<std::uint64_t, std::size_t> pieces;
         {
-            const std::lock_guard lock(_mapped_mutex);
+            const std::scoped_lock lock(_mapped_mutex);
             pieces = _mapped.at(buffer);
             _mapped.erase(buffer);
         }

@@ -25,19 +25,19 @@ class Streams final : public test::ForwardingGpu {
 
     /// All that was marked up to the given number (the first is 1) is over.
     void pass(const int device, const std::uintptr_t mark) {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _passed[device] = mark;
     }
     void pass_all() {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _all = true;
     }
     void break_mark(const std::uintptr_t mark) {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _broken = mark;
     }
     void gone() {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _gone = true;
     }
     [[nodiscard]] int answered() const { return get(_answered); }
@@ -46,12 +46,12 @@ class Streams final : public test::ForwardingGpu {
     [[nodiscard]] int live_marks() const { return get(_live); }
 
     gpu::Status finish_default_stream(int) noexcept override {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         ++_waited;
         return _gone ? gpu::Status{gpu::kShutDown, "finish", "gone"} : gpu::Status{};
     }
     gpu::Status mark_default_stream(const int device, gpu::EventHandle& mark) noexcept override {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         if (_gone) {
             return {gpu::kShutDown, "mark", "gone"};
         }
@@ -60,7 +60,7 @@ class Streams final : public test::ForwardingGpu {
         return {};
     }
     gpu::Status query_default_stream(gpu::EventHandle& mark, bool& over) noexcept override {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         const auto number = reinterpret_cast<std::uintptr_t>(mark.value);
         const bool fails = _gone || number == _broken;
         over = fails || _all || number <= _passed[mark.device];
@@ -72,7 +72,7 @@ class Streams final : public test::ForwardingGpu {
         return fails ? gpu::Status{gpu::kShutDown, "query", "broken"} : gpu::Status{};
     }
     void drop_default_stream(gpu::EventHandle& mark) noexcept override {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         if (mark.value != nullptr) {
             --_live;
         }
@@ -81,7 +81,7 @@ class Streams final : public test::ForwardingGpu {
 
   private:
     [[nodiscard]] int get(const int& value) const {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         return value;
     }
     mutable std::mutex _mutex;
@@ -94,15 +94,15 @@ class Streams final : public test::ForwardingGpu {
 class Sent final : public Readiness::Source {
   public:
     [[nodiscard]] bool is_settled() const {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         return _outcome.has_value();
     }
     [[nodiscard]] bool failed() const {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         return _outcome && !_outcome->ok();
     }
     void became_ready(const gpu::Status& status) noexcept override {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         EXPECT_FALSE(_outcome) << "settled twice";
         _outcome = status;
     }

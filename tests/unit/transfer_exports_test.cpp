@@ -45,7 +45,7 @@ class ExportingGpu final : public emulator_test::WatchedGpu {
     [[nodiscard]] std::uintptr_t start_of(const Location& location) {
         Handle handle;
         std::memcpy(handle.data(), location.handle.data(), sizeof handle);
-        const std::lock_guard lock(_exported_mutex);
+        const std::scoped_lock lock(_exported_mutex);
         return _exported[handle];
     }
 
@@ -56,7 +56,7 @@ class ExportingGpu final : public emulator_test::WatchedGpu {
             offset += lead;
             Handle key;
             std::memcpy(key.data(), handle.bytes, sizeof key);
-            const std::lock_guard lock(_exported_mutex);
+            const std::scoped_lock lock(_exported_mutex);
             _exported[key] = reinterpret_cast<std::uintptr_t>(pointer) - offset;
         }
         return status;
@@ -577,7 +577,7 @@ TEST_F(ExportedPoolTest, ManyThreadsAtOnce) {
                         beyond = true;
                     }
                     if (block) {
-                        const std::lock_guard lock(mutex);
+                        const std::scoped_lock lock(mutex);
                         if (++holders[block.data()] != 1) {
                             ++shared;
                         }
@@ -586,7 +586,7 @@ TEST_F(ExportedPoolTest, ManyThreadsAtOnce) {
                         pool.trim_idle();
                     }
                     if (block) {
-                        const std::lock_guard lock(mutex);
+                        const std::scoped_lock lock(mutex);
                         --holders[block.data()];
                     }
                 }

@@ -91,22 +91,22 @@ class WatchedGpu : public test::ForwardingGpu {
     // ---- for tests --------------------------------------------------------------------------------------------------
     /// Times that the function of the interface with this name ("copy", "query_event") was called.
     [[nodiscard]] int calls(const std::string& function) const {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         const auto found = _calls.find(function);
         return found == _calls.end() ? 0 : found->second;
     }
     void reset_calls() {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _calls.clear();
     }
     /// Lets the function fail `times` times after it has succeeded `after` more times.
     void fail(const std::string& function, const int after = 0, const int times = 1, const int code = 999) {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _failures[function] = {after, times, code};
     }
     /// From now on each call answers kShutDown, and no pointer is known.
     void shut_down() {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         _gone = true;
     }
     /// While it says yes, questions about events and streams are answered with "not over".
@@ -164,7 +164,7 @@ class WatchedGpu : public test::ForwardingGpu {
         return ended("destroy_stream", _streams, stream.value, [&] {
             bool done = false;
             if (_watched.query_stream(stream, done).ok() && !done) {
-                const std::lock_guard lock(_mutex);
+                const std::scoped_lock lock(_mutex);
                 ++_abandoned;
             }
             return ForwardingGpu::destroy_stream(stream);
@@ -217,12 +217,12 @@ class WatchedGpu : public test::ForwardingGpu {
 
     template <typename Value>
     [[nodiscard]] Value get(const Value& value) const {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         return value;
     }
     /// Counts a call; not "ok" when it is to fail.
     gpu::Status enter(const char* const function) {
-        const std::lock_guard lock(_mutex);
+        const std::scoped_lock lock(_mutex);
         ++_calls[function];
         if (_gone) {
             return {gpu::kShutDown, function, "the driver is shut down"};
@@ -243,7 +243,7 @@ class WatchedGpu : public test::ForwardingGpu {
             status = call();
         }
         if (status.ok()) {
-            const std::lock_guard lock(_mutex);
+            const std::scoped_lock lock(_mutex);
             list();
         }
         return status;
@@ -260,7 +260,7 @@ class WatchedGpu : public test::ForwardingGpu {
             return refusal;
         }
         {
-            const std::lock_guard lock(_mutex);
+            const std::scoped_lock lock(_mutex);
             live.erase(handle);
         }
         return call();
