@@ -36,12 +36,12 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 MARK = "RANK_TEST_RUN"
 SHARED_MEMORY = Path("/dev/shm")
-#: Seconds that end a hang and judge nothing: of commands, compilers and launches, which take some seconds, ...
 HANG_S = 300.0
-#: ... and of builds, many ranks and long sequences, which take minutes.
+"""Seconds that end a hang and judge nothing: of commands, compilers and launches, which take some seconds."""
 LONG_HANG_S = 1800.0
-#: How long what a run has started may take to end after it.
+"""The same of builds, many ranks and long sequences, which take minutes."""
 LEFTOVER_S = 60.0
+"""How long what a run has started may take to end after it."""
 SLOWNESS = 5  # of programs that a sanitizer watches; tests/ranks/support.h has the same for limits inside them
 
 
@@ -118,8 +118,8 @@ class Mpi:
         return build_dir() / "tests" / "ranks" / self.name
 
 
-# MPICH needs no setting; its ways to give the processor up (MPIR_CVAR_ENABLE_HEAVY_YIELD) make every wait slower.
 MPICH_ENVIRONMENT: dict[str, str] = {}
+"""MPICH needs no setting; its ways to give the processor up (MPIR_CVAR_ENABLE_HEAVY_YIELD) make every wait slower."""
 OPENMPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -136,8 +136,8 @@ DEBIAN_OPENMPI_ENVIRONMENT = {
 }
 
 
-# What MPIs that are killed leave in /dev/shm is theirs, and is cleared away by the tests that kill them.
 FILES_OF_MPIS = ("mpich_", "sm_segment.", "ucx_", "pmix", "prte", "ompi")
+"""What MPIs that are killed leave in /dev/shm is theirs, and is cleared away by the tests that kill them."""
 
 
 def _missing(path: Path | None, remedy: str) -> str:
@@ -193,8 +193,8 @@ class Result:
     output: str
     seconds: float
     problems: tuple[str, ...]
-    #: What it left in /dev/shm, with the files of which it was said that they are no problem.
     left: tuple[Path, ...] = ()
+    """What it left in /dev/shm, with the files of which it was said that they are no problem."""
 
     def explain(self) -> str:
         lines = [f"$ {self.command}", f"exit status {self.status} after {self.seconds:.1f} s", *self.problems]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
-# Folders inside of these have no place in the order of their own.
 INSIDE = ("gpu/kernels",)
+"""Folders inside of these have no place in the order of their own."""
 
 
 def folder_of(path: Path, source: Path = SOURCE) -> str:

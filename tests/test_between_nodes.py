@@ -21,11 +21,11 @@ TWO_NODES: Mapping[str, str] = {
     "tune network_fragment_bytes": str(CHUNK),
 }
 
-# So little pinned memory that a few messages of message_windows.cpp fill it.
 SMALL_POOL: Mapping[str, str] = {**TWO_NODES, "AWAKEN_PINNED_POOL": "256K"}
+"""So little pinned memory that a few messages of message_windows.cpp fill it."""
 
-# (MPI, emulated runtime, program, ranks, more arguments)
 Case = tuple[str, str, str, int, tuple[str, ...]]
+"""(MPI, emulated runtime, program, ranks, more arguments)"""
 
 DEFAULT: tuple[Case, ...] = (
     ("mpich", "cuda:2", "between_nodes", 2, ()),
@@ -216,14 +216,14 @@ def test_ranks_without_gpu(
     harness.run(command, environment, harness.HANG_S, foreign_files=found.foreign_files).check()
 
 
-# Over TCP MPICH 5.0.2 loses messages that are received from MPI_ANY_SOURCE: a program of nothing but MPI_Isend and
-# MPI_Recv on host memory, without the layer, hangs there within a few rounds. What receives so is left out, and so is
-# what looks at the buffer of a message that was too long, where it leaves now this and now that. A get of less than
-# there is room for, in one piece, fetches what there is room for.
 NATIVE_BUGS_OVER_TCP = ("from_anybody", "in_order", "truncated", "errors_in_statuses", "more_room_than_data")
+"""Over TCP MPICH 5.0.2 loses messages that are received from MPI_ANY_SOURCE: a program of nothing but MPI_Isend and
+MPI_Recv on host memory, without the layer, hangs there within a few rounds. What receives so is left out, and so is
+what looks at the buffer of a message that was too long, where it leaves now this and now that. A get of less than there
+is room for, in one piece, fetches what there is room for."""
 
-# (program, arguments, ranks on each node, path that calls must have taken)
 SpacesCase = tuple[str, tuple[str, ...], int, str]
+"""(program, arguments, ranks on each node, path that calls must have taken)"""
 
 SPACES_DEFAULT: tuple[SpacesCase, ...] = (
     ("between_nodes", ("--mix=device",), 1, "pipelined"),

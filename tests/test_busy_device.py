@@ -11,15 +11,15 @@ from pathlib import Path
 import harness
 import pytest
 
-# (MPI, emulated runtime, ranks, settings, arguments)
 Case = tuple[str, str, int, dict[str, str], tuple[str, ...]]
+"""(MPI, emulated runtime, ranks, settings, arguments)"""
 
-# Collectives that all ranks have agreed to do by their GPUs. Behind others they may meet an old mapping that cannot be
-# closed, and wait until the GPU is idle: docs/decisions/0003-nothing-waits-for-the-device.md.
 AGREED = ("persistent", "iallreduce")
+"""Collectives that all ranks have agreed to do by their GPUs. Behind others they may meet an old mapping that cannot be
+closed, and wait until the GPU is idle: docs/decisions/0003-nothing-waits-for-the-device.md."""
 
-# By themselves, before anything was sent: kernels are not loaded then, nor memory of others mapped.
 COLD = ("exchanges", "strided", "new_memory", "allreduce", "new_memory_in_collectives", "window", *AGREED)
+"""By themselves, before anything was sent: kernels are not loaded then, nor memory of others mapped."""
 
 CASES: dict[str, Case] = {
     "mpich-cuda": ("mpich", "cuda:2", 2, {}, ()),

@@ -10,8 +10,8 @@ from pathlib import Path
 import harness
 import pytest
 
-# (MPI, emulated runtime, ranks, settings, more arguments)
 Case = tuple[str, str, int, Mapping[str, str], tuple[str, ...]]
+"""(MPI, emulated runtime, ranks, settings, more arguments)"""
 
 CASES: tuple[Case, ...] = (
     ("mpich", "cuda:2", 2, {}, ("--mix=drawn-1",)),

@@ -15,16 +15,16 @@ PLACES: dict[str, Mapping[str, str]] = {
     "one_node": {},
     "two_nodes": {"AWAKEN_TEST_NODES": "2", "tune network_fragment_bytes": "64K"},
 }
-# The error class for a failed process in Open MPI 5.
 PROCESS_FAILED = 75
-# What rank 0 is in when the other rank dies, and the settings that this needs. The message that is being fetched is
-# longer than the ring that it passes through, so that it cannot have come whole.
+"""The error class for a failed process in Open MPI 5."""
 DEATHS: dict[str, tuple[str, Mapping[str, str]]] = {
     "fetched": ("MPI_Recv", {"AWAKEN_PATH": "ring", "test tune ring_chunks": "2"}),
     "start": ("MPI_Win_start", {}),
     "wait": ("MPI_Win_wait", {}),
     "iallreduce": ("MPI_Iallreduce", {}),
 }
+"""What rank 0 is in when the other rank dies, and the settings that this needs. The message that is being fetched is
+longer than the ring that it passes through, so that it cannot have come whole."""
 
 
 def run(

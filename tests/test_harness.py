@@ -12,8 +12,8 @@ from pathlib import Path
 import harness
 import pytest
 
-# Makes a file, says so, and leaves it behind when it is told to go on.
 MAKER = "import sys; kept = open(sys.argv[1], 'w'); print('made', flush=True); sys.stdin.readline()"
+"""Makes a file, says so, and leaves it behind when it is told to go on."""
 
 
 def maker(path: Path, mark: str) -> subprocess.Popen[str]:

@@ -15,7 +15,6 @@ import pytest
 
 pytestmark = pytest.mark.skipif(harness.sanitizer() != "", reason="instrumented libraries need an instrumented program")
 
-# Device memory in an MPI call, from a C program that calls Awaken's own interface too.
 PROGRAM = r"""
 #include <awaken/awaken.h>
 #include <mpi.h>
@@ -46,8 +45,8 @@ int main(int argc, char** argv) {
     return value == size * (size + 1) / 2 ? 0 : 1;
 }
 """
+"""Device memory in an MPI call, from a C program that calls Awaken's own interface too."""
 
-# A sum that a stream orders. MPI_Init without a word of threads: the layer asks for them.
 STREAMS = r"""
 #include <awaken/mpix_stream.h>
 #include <stdio.h>
@@ -91,9 +90,10 @@ int main(int argc, char** argv) {
     return value == size * (size + 1) / 2 ? 0 : 1;
 }
 """
+"""A sum that a stream orders. MPI_Init without a word of threads: the layer asks for them."""
 
-#: The default of some compilers: libraries of which nothing is used are left out.
 AS_NEEDED = "-Wl,--as-needed"
+"""The default of some compilers: libraries of which nothing is used are left out."""
 
 
 def command(*words: str | Path, timeout_s: float = harness.HANG_S, environment: Mapping[str, str] | None = None) -> str:

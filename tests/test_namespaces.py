@@ -30,8 +30,8 @@ SETTINGS: dict[str, Mapping[str, str]] = {
 }
 
 
-# With that setting MPICH 5.0.2 leaves out what of a host message that is too long would fit; device memory gets it.
 NATIVE_BUGS = {"mpich": ("truncated",), "openmpi": ()}
+"""With that setting MPICH 5.0.2 leaves out what of a host message that is too long would fit; device memory gets it."""
 
 
 @lru_cache(maxsize=1)

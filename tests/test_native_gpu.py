@@ -111,8 +111,8 @@ def test_the_rest_is_served_as_ever(
         assert ("MPI_Send" in passed_through(report)) == (mix == "device")
 
 
-# (environment, what is noted, the report's answer begins with, passed through)
 Case = tuple[dict[str, str], "bool | None", str, bool]
+"""(environment, what is noted, the report's answer begins with, passed through)"""
 CASES: dict[str, Case] = {
     "the MPI's own word, without a note": ({}, None, "no: the MPI says so (MPIX_GPU_query_support", False),
     "the doctor's no": ({}, False, "no: `awaken doctor` tried it", False),

@@ -9,8 +9,6 @@ import harness
 import pytest
 import test_point_to_point_paths as paths
 
-# Why ranks may not reach each other's device memory, and what the program is told of it. Memory of pools is among the
-# kinds that it uses anyway.
 PATHS: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "direct": ({}, ()),
     "nodes": ({"AWAKEN_TEST_NODES": "2"}, ("--shadows",)),
@@ -19,10 +17,11 @@ PATHS: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "ring": ({"AWAKEN_PATH": "ring"}, ("--shadows",)),
     "staged": ({"AWAKEN_PATH": "staged"}, ("--strangers",)),
 }
+"""Why ranks may not reach each other's device memory, and what the program is told of it. Memory of pools is among the
+kinds that it uses anyway."""
 
-# (path, MPI, emulated runtime, ranks, more arguments)
 Case = tuple[str, str, str, int, tuple[str, ...]]
-# The heavy cases are done with the mixes `device` and `even-ranks-device` only. What is left out here is among LONG.
+"""(path, MPI, emulated runtime, ranks, more arguments)"""
 DEFAULT: tuple[Case, ...] = (
     ("direct", "mpich", "cuda:2", 2, ("--mix=even",)),
     ("direct", "openmpi", "hip:2", 3, ("--mix=ranks",)),
@@ -37,6 +36,8 @@ DEFAULT: tuple[Case, ...] = (
     ("ring", "mpi5", "hip:2", 2, ("--mix=even-buffers",)),
     ("staged", "openmpi", "cuda:2", 2, ("--mix=even-ranks",)),
 )
+"""The heavy cases are done with the mixes `device` and `even-ranks-device` only. What is left out here is among
+LONG."""
 FOR_SANITIZERS: tuple[Case, ...] = (
     ("direct", "mpich", "cuda:2", 2, ("--mix=even",)),
     ("direct", "openmpi", "hip:2", 3, ("--mix=ranks",)),
@@ -50,8 +51,8 @@ LONG: tuple[Case, ...] = tuple(
     for emulate in ("cuda:2", "hip:2", "hip5:2")
     for ranks in (1, 2, 3, 4)
 )
-# Open MPI aborts in MPI_Accumulate of pairs, with host memory and without Awaken.
 NATIVE_BUGS = {"openmpi": ("accumulate_pairs",)}
+"""Open MPI aborts in MPI_Accumulate of pairs, with host memory and without Awaken."""
 
 
 def name(case: Case) -> str:

@@ -202,8 +202,8 @@ def test_spack_install(tmp_path: Path, clone: Path, mpi_named: Callable[[str], h
     assert "1 passed of 1 spec" in finished(*spack, "test", "run", "awaken", environment=environment)
 
 
-# How pip reaches its index.
 PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "cert")
+"""How pip reaches its index."""
 
 
 def pip_settings() -> dict[str, str]:

@@ -15,28 +15,28 @@ import harness
 import pytest
 import test_ranks
 
-# What makes messages take a path: settings, and faults of the emulated driver, which leave only the ways out.
 PATHS: dict[str, Mapping[str, str]] = {
     "auto": {},
     "staged": {"AWAKEN_PATH": "staged"},
     "no_ipc": {"AWAKEN_TEST_FAULTS": "ipc-open"},
     "order": {"AWAKEN_DEFAULT_STREAM": "order"},
 }
-# The same for memory that is mapped at reserved addresses, as PyTorch's expandable segments are (CUDA only).
+"""What makes messages take a path: settings, and faults of the emulated driver, which leave only the ways out."""
 MAPPED_PATHS = ("auto", "no_descriptors")
+"""The same for memory that is mapped at reserved addresses, as PyTorch's expandable segments are (CUDA only)."""
 PATHS["no_descriptors"] = {"AWAKEN_TEST_FAULTS": "descriptor-import"}
-# Small, so that memory which is not given back is missed soon.
 CARD_MIB = 64
+"""Small, so that memory which is not given back is missed soon."""
 
-# What each program is given beside --gpu and the case's own arguments.
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "completion": (),
     "messages": (),
     "memory_churn": (f"--card-mib={CARD_MIB}",),
 }
+"""What each program is given beside --gpu and the case's own arguments."""
 
-# (path, MPI, emulated runtime, program, ranks, more arguments)
 Case = tuple[str, str, str, str, int, tuple[str, ...]]
+"""(path, MPI, emulated runtime, program, ranks, more arguments)"""
 
 DEFAULT: tuple[Case, ...] = (
     # All mixes are --long.
@@ -69,10 +69,10 @@ DEFAULT: tuple[Case, ...] = (
     ("auto", "openmpi", "hip:2", "messages", 2, ("--threads", "--filter=threads")),
 )
 
-# The ways that messages take only where they must, and calls on several threads.
 FOR_SANITIZERS = tuple(
     case for case in DEFAULT if (case[0] != "auto" and case[3] == "messages") or "--threads" in case[5]
 )
+"""The ways that messages take only where they must, and calls on several threads."""
 
 LONG: tuple[Case, ...] = (
     *(
@@ -235,7 +235,6 @@ def test_a_large_allocation_is_mapped_when_that_pays(
 
 # ---- mappings that take long, or cannot be had -----------------------------------------------------------------------
 
-# Settings, whether rank 1 alone has them, and the ranks that then map memory of the other one.
 MAPPING: dict[str, tuple[dict[str, str], bool, set[int]]] = {
     "quick": ({}, False, {0, 1}),
     "slow": ({"AWAKEN_TEST_IPC_OPEN_US": "5000+50000"}, False, {0, 1}),
@@ -244,6 +243,7 @@ MAPPING: dict[str, tuple[dict[str, str], bool, set[int]]] = {
     "refused_to_one": ({"AWAKEN_TEST_FAULTS": "ipc-open"}, True, {0}),
     "not_exported": ({"AWAKEN_TEST_FAULTS": "ipc-export"}, False, set()),
 }
+"""Settings, whether rank 1 alone has them, and the ranks that then map memory of the other one."""
 MAPPING_MACHINES = [("mpich", "cuda:2"), ("mpich", "hip:2"), ("openmpi", "hip:2"), ("openmpi", "cuda:2")]
 
 
@@ -284,13 +284,13 @@ def test_memory_that_is_used_once(
 
 # ---- from host memory to device memory -------------------------------------------------------------------------------
 
-# (MPI, emulated runtime, program, settings, mix of buffers, paths of which one must be seen)
 HOST_OFFERS: tuple[tuple[str, str, str, Mapping[str, str], str, set[str]], ...] = (
     ("mpich", "cuda:2", "between_nodes", {}, "even-ranks-device", {"ring"}),
     ("openmpi", "hip:2", "between_nodes", {"AWAKEN_PATH": "direct"}, "odd-buffers-device", {"copied"}),
     ("mpich", "hip:2", "messages", {}, "odd-buffers-device", {"copied"}),
     ("openmpi", "cuda:2", "completion", {}, "even-ranks-device", {"ring"}),
 )
+"""(MPI, emulated runtime, program, settings, mix of buffers, paths of which one must be seen)"""
 
 
 @pytest.mark.parametrize("case", HOST_OFFERS, ids=lambda case: "-".join([case[2], case[0], case[4]]))
@@ -351,8 +351,8 @@ def test_edges_of_life(
 # ---- a rank that dies ------------------------------------------------------------------------------------------------
 
 DEATHS = ("receive", "before-send", "posted", "sent", "fence", "wait")
-# How a launcher is told to leave the others alone when a rank dies.
 NO_CLEANUP = {"mpich": ("-disable-auto-cleanup",), "openmpi": ("--runtime-options", "recoverable,continuous")}
+"""How a launcher is told to leave the others alone when a rank dies."""
 
 
 def let_die(
@@ -398,10 +398,10 @@ def test_death_ends_the_job(
         let_die(place, mpi_named(mpi), path, rank_program(mpi, "processes"), ())
 
 
-# In the midst of a transfer, which the emulated driver lets a program find (awaken_emulator_interrupt_copy), by path.
-# A ring that holds less than the message.
 SHORT_RING = {"AWAKEN_PATH": "ring", "test tune ring_chunks": "2"}
+"""A ring that holds less than the message."""
 DEATHS_IN_TRANSFER = {"auto": ("fetching", "fetched"), "ring": ("fetching", "fetched", "writing")}
+"""Where in a transfer a process dies, by path: the emulated driver lets a program find the place."""
 
 
 @pytest.mark.parametrize("cleanup", [True, False], ids=["cleanup", "no_cleanup"])

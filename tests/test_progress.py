@@ -21,7 +21,6 @@ def pytest_configure(config):
     config.pluginmanager.register(progress.Progress(config), "progress")
 """
 
-# The second test ends the whole run the first time, as a power cut does.
 CASES = """
 import os
 import signal
@@ -51,6 +50,7 @@ def test_c():
     note("c")
     assert not (HERE / "broken").exists()
 """
+"""The second test ends the whole run the first time, as a power cut does."""
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["one_process", "worker"])

@@ -30,7 +30,6 @@ LONG: tuple[Batch, ...] = tuple(
     for vendor in ("cuda", "hip")
     for ranks in (2, 3, 4)
 )
-#: What the streams and the messages do is forced for some programs.
 SETTINGS: dict[str, dict[str, str]] = {
     "late": {"AWAKEN_TEST_DELAYS": "5:300"},
     "little_pinned": {"AWAKEN_PINNED_POOL": "16K"},
@@ -38,6 +37,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "one_connection": {"AWAKEN_EMULATE_CONNECTIONS": "1"},
     "order": {"AWAKEN_DEFAULT_STREAM": "order"},
 }
+"""What the streams and the messages do is forced for some programs."""
 
 
 @pytest.mark.parametrize("batch", DEFAULT, ids=name)

@@ -15,8 +15,8 @@ import pytest
 
 SEEDS_FILE = harness.TESTS / "ranks" / "seeds.txt"
 
-# (MPI, emulated runtime, ranks, first program, programs); 500 programs in all by default.
 Batch = tuple[str, str, int, int, int]
+"""(MPI, emulated runtime, ranks, first program, programs); 500 programs in all by default."""
 DEFAULT: tuple[Batch, ...] = (
     ("mpich", "cuda:2", 2, 1, 200),
     ("openmpi", "hip:2", 2, 201, 100),
@@ -31,7 +31,6 @@ LONG: tuple[Batch, ...] = tuple(
 )
 
 
-# Ways that messages do not take by themselves here, each forced for some programs.
 SETTINGS: dict[str, dict[str, str]] = {
     "ring": {"AWAKEN_PATH": "ring", "test tune small_bytes": "64", "test tune ring_chunk_bytes": "4K"},
     "staged": {"AWAKEN_PATH": "staged"},
@@ -45,6 +44,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "kernel": {"AWAKEN_TEST_COPY": "kernel"},
     "in_bursts": {"test tune send_burst_us": "1000"},
 }
+"""Ways that messages do not take by themselves here, each forced for some programs."""
 
 
 def name(batch: Batch) -> str:

@@ -14,12 +14,12 @@ import harness
 import pytest
 
 PROGRAMS = ("point_to_point", "requests", "datatypes", "collectives", "environment")
-# They move much data: fewer cases by default.
 COLLECTIVE_PROGRAMS = ("collective_types", "collective_sequences")
+"""They move much data: fewer cases by default."""
 EMULATIONS = ("cuda:2", "hip:2", "hip5:2")
 
-# (MPI, emulated runtime or None for a machine without a GPU, program, ranks, more arguments)
 Case = tuple[str, "str | None", str, int, tuple[str, ...]]
+"""(MPI, emulated runtime or None for a machine without a GPU, program, ranks, more arguments)"""
 
 DEFAULT: tuple[Case, ...] = (
     # Each program with all mixes under one MPI, and with some under the other; --long has both.
@@ -57,13 +57,13 @@ DEFAULT: tuple[Case, ...] = (
     *((mpi, None, program, 2, ("--mix=device",)) for mpi in ("mpich", "openmpi") for program in PROGRAMS[:4]),
 )
 
-# Others run linked on builds with sanitizers.
 FOR_SANITIZERS: tuple[Case, ...] = (
     ("mpich", "cuda:2", "files", 2, ("--mix=device",)),
     ("openmpi", "hip:2", "files", 2, ("--mix=drawn-1",)),
     ("mpich", "cuda:2", "wrong_arguments", 2, ()),
     ("openmpi", "hip:2", "wrong_arguments", 2, ()),
 )
+"""Others run linked on builds with sanitizers."""
 
 LONG: tuple[Case, ...] = tuple(
     (mpi, emulate, program, ranks, ("--long",) if ranks == 2 else (f"--mix={mix}",))
@@ -83,7 +83,6 @@ def name(case: Case) -> str:
     )
 
 
-# Cases that older MPIs fail with host buffers and without Awaken.
 NATIVE_BUGS = {
     # MPICH 4.0.2 crashes in MPI_Reduce, writes past blocks in nonblocking and persistent MPI_Alltoallw, fails to
     # spawn over UCX, and gives a truncated message one byte in the status but none in the buffer. A persistent
@@ -104,6 +103,7 @@ NATIVE_BUGS = {
     # It also compares unsigned long as if it were signed.
     ("debian-openmpi", "collective_types"): ("small_other_names_of_integers", "large_other_names_of_integers"),
 }
+"""Cases that older MPIs fail with host buffers and without Awaken."""
 
 
 def arguments_for(case: Case) -> list[str]:
@@ -143,9 +143,9 @@ def test_ranks_long(
     check(case, rank_program(case[0], case[2]), mpi_named(case[0]), harness.LONG_HANG_S)
 
 
-# Builds with sanitizers have no other form. Elsewhere each case runs with the library preloaded, too, and the programs
-# of many cases show nothing more.
 ONLY_WITH_SANITIZERS = [pytest.mark.long] if not harness.sanitizer() else []
+"""Builds with sanitizers have no other form. Elsewhere each case runs with the library preloaded, too, and the programs
+of many cases show nothing more."""
 
 
 @pytest.mark.sanitizer

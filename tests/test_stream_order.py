@@ -16,16 +16,16 @@ import test_point_to_point_paths
 import test_random_programs
 
 ORDER = {"AWAKEN_DEFAULT_STREAM": "order"}
-# No sender copies a long message out because its receiver's processor was slow: it would not be mapped then, and the
-# first mapping may wait for the device.
 PATIENT = {**ORDER, "test tune large_watch_us": "30000000"}
+"""No sender copies a long message out because its receiver's processor was slow: it would not be mapped then, and the
+first mapping may wait for the device."""
 
-# A receive into host memory whose request is freed: nothing tells when its data are there, and here the sender's stream
-# is one more to wait for.
 NOT_PROMISED = ("--except=freed_receive",)
+"""A receive into host memory whose request is freed: nothing tells when its data are there, and here the sender's
+stream is one more to wait for."""
 
-# (MPI, emulated runtime, program, ranks, more arguments)
 Case = tuple[str, str, str, int, tuple[str, ...]]
+"""(MPI, emulated runtime, program, ranks, more arguments)"""
 
 CASES: tuple[Case, ...] = (
     ("mpich", "cuda:2", "stream_order", 2, ("--mix=device",)),
@@ -109,8 +109,8 @@ def test_programs_long(
     check(case, rank_program(case[0], case[2]), mpi_named(case[0]), harness.LONG_HANG_S)
 
 
-# (MPI, emulated runtime, ranks, first program, programs, seed and microseconds of the delays)
 Batch = tuple[str, str, int, int, int, str]
+"""(MPI, emulated runtime, ranks, first program, programs, seed and microseconds of the delays)"""
 BATCHES: tuple[Batch, ...] = (
     ("mpich", "cuda:2", 2, 300000, 60, "3:300"),
     ("openmpi", "hip:3", 3, 301000, 40, "5:200"),

@@ -8,13 +8,13 @@ from pathlib import Path
 import harness
 import pytest
 
-# Seconds of compiling for two architectures each; what is left compiles every kernel, and one reduction.
 SLOW = "*CompilesAllReductions*:*CompilesThePartsOfPackingSoon*"
+"""Seconds of compiling for two architectures each; what is left compiles every kernel, and one reduction."""
 
-# The check for leaks, which programs of MPI go without. GCC's run time up to 13 takes thread-local memory of an opened
-# library that begins at a certain offset for that of a glibc before 2.25, and crashes in the check, unless it is told
-# not to look for such memory.
 LEAKS = "detect_leaks=1:intercept_tls_get_addr=0"
+"""The check for leaks, which programs of MPI go without. GCC's run time up to 13 takes thread-local memory of an opened
+library that begins at a certain offset for that of a glibc before 2.25, and crashes in the check, unless it is told not
+to look for such memory."""
 
 
 def programs() -> list[Path]:

@@ -31,7 +31,6 @@ PAGES = ("README.md", "docs/performance.md", "docs/performance-values.md", "docs
 REGION = re.compile(r"(<!-- data: ([a-z-]+) -->\n).*?(<!-- end of data -->)", re.DOTALL)
 KIB, MIB = 1 << 10, 1 << 20
 
-#: What `measure_all.py` calls a contender -> its name on the pages, and its colour in the charts.
 NAMES = {
     "awaken": ("Awaken on MPICH", 1),
     "openmpi": ("Awaken on Open MPI", 2),
@@ -42,6 +41,7 @@ NAMES = {
     "raw": ("raw copy", 0),
     "xccl": ("NCCL", 3),
 }
+"""What `measure_all.py` calls a contender -> its name on the pages, and its colour in the charts."""
 DRAWN = ("awaken", "openmpi", "ucx", "staged", "raw", "xccl")
 """In charts; the rest is in the tables."""
 MESSAGES = {
@@ -353,7 +353,6 @@ def pictures(data: Data) -> dict[str, str]:
 # --------------------------------------------------------------------------------------------------------------- pages
 
 
-#: What is compared: its title, tests, contender, peer, and the peer's name.
 COMPARISONS = (
     ("a message at a time, on MPICH", ("latency",), "awaken", "ucx", "UCX-CUDA"),
     ("a message at a time, on Open MPI", ("latency",), "openmpi", "ucx", "UCX-CUDA"),
@@ -364,6 +363,7 @@ COMPARISONS = (
     ("Allreduce, on MPICH", ("allreduce",), "awaken", "xccl", "NCCL"),
     ("other collectives, on MPICH", tuple(one for one in COLLECTIVES if one != "allreduce"), "awaken", "xccl", "NCCL"),
 )
+"""What is compared: its title, tests, contender, peer, and the peer's name."""
 SIZE_CLASSES = {
     "8 B to 1 KiB": (8, 16, 64, 256, KIB),
     "4 KiB to 4 MiB": (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB),

@@ -33,8 +33,8 @@ from packageurl import PackageURL
 ROOT = wheels.ROOT
 SBOM = "awaken.cdx.json"
 SUMS = "SHA256SUMS"
-#: Ends a hang alone: the source archive took 5 minutes by itself, and 15 on a busy machine.
 TIME_LIMIT_S = 14400
+"""Ends a hang alone: the source archive took 5 minutes by itself, and 15 on a busy machine."""
 
 
 def version() -> str:

@@ -100,7 +100,6 @@ TEST_PACKAGES = (
     DebianPackage("libamdhip64-dev", "tests against AMD's own HIP headers"),
 )
 
-# Their daemons are started by the tests alone, each time anew.
 LONG_TEST_PACKAGES = (
     DebianPackage("slurm-wlm", "tests under Slurm"),
     DebianPackage("munge", "tests under Slurm"),
@@ -111,6 +110,7 @@ LONG_TEST_PACKAGES = (
     DebianPackage("buildah", "a test of the container image"),
     DebianPackage("debootstrap", "a test of the container image"),
 )
+"""Their daemons are started by the tests alone, each time anew."""
 
 
 # ---------------------------------------------------------------------------------------------- talking and running

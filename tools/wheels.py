@@ -90,8 +90,8 @@ def cmake_settings(work: Path, architecture: str) -> dict[str, str | Path]:
     }
 
 
-#: Where Zig keeps the C and C++ libraries that it compiled for a target.
 ZIG_CACHE = {name: str(ROOT / "build" / "wheels" / "zig") for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")}
+"""Where Zig keeps the C and C++ libraries that it compiled for a target."""
 
 
 def options_of(targets: Sequence[Path]) -> dict[str, set[str]]:
@@ -109,8 +109,8 @@ def options_of(targets: Sequence[Path]) -> dict[str, set[str]]:
     return options
 
 
-#: Command and language of an empty file by which options of each kind are tried.
 TRIALS = {"C": ("cc", "c"), "CXX": ("c++", "c++"), "ASM": ("cc", "assembler-with-cpp"), "link": ("c++", "c++")}
+"""Command and language of an empty file by which options of each kind are tried."""
 
 
 def try_options(kind: str, options: set[str], toolchain: Path) -> None:

@@ -17,8 +17,9 @@ from mpi4py import MPI
 
 ELEMENTS = 1 << 20
 
-# What each kind of arrays gives: an array full of a value on device `rank modulo devices`, and its copy on the host.
 Host = np.ndarray[Any, np.dtype[np.float64]]
+"""What each kind of arrays gives: an array full of a value on device `rank modulo devices`, and its copy on the
+host."""
 Kind = tuple[Callable[[float], Any], Callable[[Any], Host]]
 
 

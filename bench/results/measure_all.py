@@ -34,11 +34,10 @@ from typing import Any
 
 KIB, MIB = 1 << 10, 1 << 20
 STEP = 4
-#: Bytes of buffers of a collective; the benchmark stops at less by itself.
 MEMORY = 8 * 1024 * MIB
-#: By hand, a window of larger messages takes seconds: copies of them all, one after another.
+"""Bytes of buffers of a collective; the benchmark stops at less by itself."""
 STAGED_UP_TO = 4 * MIB
-#: Contender -> what `--compare` calls it, and whose launch command it has.
+"""By hand, a window of larger messages takes seconds: copies of them all, one after another."""
 CONTENDERS = {
     "awaken": ("awaken", "mpich"),
     "trusting": ("trusting=awaken+AWAKEN_DEFAULT_STREAM=trust", "mpich"),
@@ -50,15 +49,16 @@ CONTENDERS = {
     "raw": ("raw", "apart"),
     "xccl": ("xccl", "mpich"),
 }
+"""Contender -> what `--compare` calls it, and whose launch command it has."""
 MESSAGES = ("awaken", "trusting", "openmpi", "openmpi-trusting", "ucx", "staged", "raw")
 LARGE_MESSAGES = tuple(name for name in MESSAGES if name != "staged")
 COLLECTIVES = ("awaken", "xccl")
-#: NCCL without NVLink SHARP, whose multicast objects not every machine lends.
 VARIABLES = {"NCCL_NVLS_ENABLE": "0"}
-#: What is kept of the facts that a run tells of itself, but for the MPIs. Where things lie and who asked is not.
+"""NCCL without NVLink SHARP, whose multicast objects not every machine lends."""
 FACTS = ("awaken", "gpu_driver", "gpu_runtime", "gpu_link", "gpu_clocks", "cpu", "cpus_online", "clock")
-#: And of a measurement.
+"""What is kept of the facts that a run tells of itself, but for the MPIs. Where things lie and who asked is not."""
 KEPT = ("size", "iterations", "average_us", "bandwidth_MBps", "summary", "stopped", "validated", "errors")
+"""What is kept of a measurement."""
 ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "PRTE_ALLOW_RUN_AS_ROOT",
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM")  # fmt: skip
 

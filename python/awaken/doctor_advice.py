@@ -178,9 +178,9 @@ def network_advice(report: Report) -> list[dict[str, str]]:
     ]
 
 
-#: More than a small message takes between processes that a GPU serves at the same time (17 us on one H100), and less
-#: than where the driver gives them the whole GPU in turns (150 us).
 SLOW_SMALL_MESSAGE_US = 60.0
+"""More than a small message takes between processes that a GPU serves at the same time (17 us on one H100), and less
+than where the driver gives them the whole GPU in turns (150 us)."""
 
 
 def sharing_advice(report: Report) -> list[dict[str, str]]:

@@ -40,12 +40,15 @@ ROOT_ADVICE = (
     "Open MPI starts no job as root: be another user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and "
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, as in a container"
 )
-# Set by launchers for the ranks that they start. Slurm's are no sign of that: an interactive allocation has them too.
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK")
-# How many ranks that job has. Slurm's comes last: mpiexec may have started its own processes by a step of one task.
+"""Set by launchers for the ranks that they start. Slurm's are no sign of that: an interactive allocation has them
+too."""
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS")
-# By which a process finds the others of its job. PMIX_MCA_ and OMPI_MCA_ are a user's settings.
+"""How many ranks the launcher's job has. Slurm's comes last: mpiexec may have started its own processes by a step of
+one task."""
 JOB_VARIABLES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCAL", "MV2_COMM_WORLD_", "HYDI_")
+"""What the names of variables begin with by which a process finds the others of its job. PMIX_MCA_ and OMPI_MCA_ are a
+user's settings."""
 
 
 EMULATION = re.compile(r"(cuda|hip[567]?)(:([1-9]|1[0-6]))?")

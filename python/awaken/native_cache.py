@@ -29,7 +29,6 @@ from awaken import input_files, output_files
 LARGEST_FILE = 64 << 20
 HEADER = "# Which MPIs take device memory by themselves, as `awaken doctor` found. May be removed at any time.\n"
 
-# In this order; the same names are in src/base/doctor_notes.cpp.
 GPU_SWITCHES = (
     "MPICH_GPU_SUPPORT_ENABLED",
     "MPIR_CVAR_ENABLE_GPU",
@@ -45,6 +44,7 @@ GPU_SWITCHES = (
     "UCX_TLS",
     "AWAKEN_TEST_FAULTS",
 )
+"""In this order; the same names are in src/base/doctor_notes.cpp."""
 
 
 def cache_file(environment: Mapping[str, str]) -> Path | None:

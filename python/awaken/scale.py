@@ -33,8 +33,8 @@ USAGE_ERROR = 2
 FAILED = 1
 GRACE_S = 5.0
 """How long a launcher that is told to end may take to end its ranks."""
-#: How long a killed launcher's children may take to die before its output is given up.
 KILLED_S = 10.0
+"""How long a killed launcher's children may take to die before its output is given up."""
 LONGEST_TIMEOUT_S = 1_000_000
 
 NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -269,8 +269,8 @@ def program_of(command: Sequence[str]) -> str:
     return Path(own_words(command)[0]).name
 
 
-#: Launchers whose ranks find a program where this process does, at least on the first node.
 LOCAL_LAUNCHERS = ("mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun", "srun")
+"""Launchers whose ranks find a program where this process does, at least on the first node."""
 
 
 def with_ranks(launcher: Sequence[str], command: Sequence[str]) -> list[str]:

@@ -32,11 +32,11 @@ __all__ = ["On", "Request"]
 
 # ---- the library's functions -----------------------------------------------------------------------------------------
 
-#: Handles are ints in MPICH and its family, and pointers in Open MPI and in the ABI of MPI 5.
 _IS_MPICH = MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_int)
+"""Handles are ints in MPICH and its family, and pointers in Open MPI and in the ABI of MPI 5."""
 _Handle: Any = ctypes.c_int if _IS_MPICH else ctypes.c_void_p
-#: MPI_STATUS_IGNORE and MPI_STATUSES_IGNORE: (MPI_Status*)1 in MPICH's mpi.h, a null pointer in the other ones.
 _IGNORED = 1 if _IS_MPICH else 0
+"""MPI_STATUS_IGNORE and MPI_STATUSES_IGNORE: (MPI_Status*)1 in MPICH's mpi.h, a null pointer in the other ones."""
 _NULL_REQUEST = ctypes.string_at(MPI._addressof(MPI.REQUEST_NULL), ctypes.sizeof(_Handle))
 _STREAM_NULL = 0x3C000000
 
@@ -478,9 +478,9 @@ class _Events:
 
 # ---- the public classes ----------------------------------------------------------------------------------------------
 
-# Memory of arrays must stay until the stream has come past their operations. This outlives the interpreter's end: after
-# that MPI_Finalize, which mpi4py calls last, waits for the streams.
 _in_use: set[On] = set()
+"""Memory of arrays must stay until the stream has come past their operations. This outlives the interpreter's end:
+after that MPI_Finalize, which mpi4py calls last, waits for the streams."""
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_use))
 
 
@@ -524,8 +524,8 @@ class On:
     free().
     """
 
-    #: An event is recorded after so many operations, or when their arrays have so many bytes.
     _OPERATIONS_PER_EVENT = 32
+    """An event is recorded after so many operations, or when their arrays have _BYTES_PER_EVENT bytes."""
     _BYTES_PER_EVENT = 1 << 20
 
     comm: MPI.Intracomm

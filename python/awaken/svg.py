@@ -18,8 +18,8 @@ INK = "#1b1e23"
 FAINT = "#d0d4da"
 FONT = "Helvetica, Arial, sans-serif"
 
-# What XML 1.0 has no place for, not even escaped.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""What XML 1.0 has no place for, not even escaped."""
 
 
 def escape(text: str) -> str:

@@ -24,8 +24,6 @@ from pathlib import Path
 FIRST_LINE = "AWAKEN KERNELS 1\n"
 ALIGNMENT = 64
 
-#: The reductions that are compiled, by operation: what MPI programs use most. Types that share a kernel
-#: (`same_kernel` in codes.h) have one name here.
 REDUCTIONS = {
     "copy": "bytes1 bytes2 bytes4 bytes8 bytes16",
     "sum": "uint32 uint64 float16 bfloat16 float32 float64 complex_float32 complex_float64",
@@ -39,17 +37,19 @@ REDUCTIONS = {
     "minimum_location": "pair_int32_int32 pair_float32_int32",
     "maximum_location": "pair_int32_int32 pair_float32_int32",
 }
+"""The reductions that are compiled, by operation: what MPI programs use most. Types that share a kernel (`same_kernel`
+in codes.h) have one name here."""
 PACK_PARTS = (1, 2, 3)
 
-#: Machine code of one architecture runs on all later ones of its major version, so the first of each is enough.
 OLDEST_CUDA = 70
-#: The version of CUDA 11.0, the oldest driver that is supported. The kernels use nothing newer: ptxas takes them so.
+"""Machine code of one architecture runs on all later ones of its major version, so the first of each is enough."""
 PTX_VERSION = "7.0"
-#: AMD's GPUs for computing. A HIPRTC that is too old for one refuses it, or crashes.
+"""The version of CUDA 11.0, the oldest driver that is supported. The kernels use nothing newer: ptxas takes them so."""
 HIP_TARGETS = ("gfx908", "gfx90a", "gfx942")
+"""AMD's GPUs for computing. A HIPRTC that is too old for one refuses it, or crashes."""
 
-#: As cuda.cpp and hip.cpp have them.
 OPTIONS = {"nvrtc": ("--std=c++17", "--fmad=false"), "hiprtc": ("-std=c++17", "-O3", "-ffp-contract=off")}
+"""As cuda.cpp and hip.cpp have them."""
 ARCHITECTURE_OPTION = {"nvrtc": "--gpu-architecture=", "hiprtc": "--offload-arch="}
 
 

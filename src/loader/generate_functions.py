@@ -26,30 +26,30 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-# Predefined callbacks: programs and libraries compare their addresses, so they must stay the MPI's own.
 CALLBACKS = re.compile(r"(_FN|_fn|_function|_cb|_FN_NULL)$|^(DUP_FN|NULL_|CONVERSION_FN)")
-# Passed through by name only. Some ABIs define these as macros, and none of them carries a buffer.
+"""Predefined callbacks: programs and libraries compare their addresses, so they must stay the MPI's own."""
 PASSED_THROUGH = re.compile(r"^T_|^Aint_(add|diff)$|_(c2f|f2c|f082c|c2f08|f2f08|f082f|fromint|toint)$")
+"""Passed through by name only. Some ABIs define these as macros, and none of them carries a buffer."""
 
 
-# Used through the tables where they exist, without being served.
 CALLED = {"Type_get_envelope_c", "Type_get_contents_c"}
+"""Used through the tables where they exist, without being served."""
 
 FACTS = Path(__file__).with_name("functions.txt")
-# The words of functions.txt for where a function waits, and those of function_traits.h.
 WAITS = {"begins": "nowhere", "polls": "polls"}
+"""The words of functions.txt for where a function waits, and those of function_traits.h."""
 WORDS = (*WAITS, "takes", "inquiry")
-# What every header of MPI-4.1 or later declares: it knows all names of functions.txt.
 NEWEST = "Request_get_status_any"
-# Functions that start an operation, and do not begin with I.
+"""What every header of MPI-4.1 or later declares: it knows all names of functions.txt."""
 STARTS = re.compile(r"Grequest_start|Rput|Rget|Raccumulate|Rget_accumulate|Comm_idup\w*|File_i\w+|\w+_iflush\w*")
-# Functions that begin with I, and start nothing.
+"""Functions that start an operation, and do not begin with I."""
 STARTS_NOTHING = re.compile(r"Info_\w+|Init\w*|Intercomm_\w+|Is_\w+|Iprobe|Improbe")
-# Functions that make, ask, change or free objects and memory, and carry no data.
+"""Functions that begin with I, and start nothing."""
 HANDLES_OBJECTS = re.compile(
     r"(Comm|Intercomm|Dist_graph|Cart|Graph|Group|Info|Type|Op|Errhandler)_(?!i?flush_)\w+"
     r"|(Win|File|Session)_[gs]et_\w+|File_(open|close)|(Alloc|Free)_mem"
 )
+"""Functions that make, ask, change or free objects and memory, and carry no data."""
 
 
 class TableError(Exception):

@@ -22,7 +22,6 @@ ABIS = ("mpich", "openmpi", "mpi5")
 PING_PONG = "ping_pong_gpu_aware"
 EXAMPLES = ("point_to_point", "reduce", "host_staged", "unified_memory", "own_kernel")
 UNIT_TESTS = ("ipc_test", "node_test", "coll_test")
-#: Rank programs under MPICH, each with the cases that do not depend on what qemu-user leaves out.
 RANK_PROGRAMS: dict[str, tuple[str, ...]] = {
     "point_to_point": (),
     "requests": (),
@@ -30,6 +29,7 @@ RANK_PROGRAMS: dict[str, tuple[str, ...]] = {
     "collectives": ("--filter=reduce",),  # all of them take minutes
     "one_sided": ("--except=no_memory",),  # qemu-user does not limit a process's memory (RLIMIT_AS)
 }
+"""Rank programs under MPICH, each with the cases that do not depend on what qemu-user leaves out."""
 QEMU_ENVIRONMENT = {
     # qemu-user has no process_vm_readv, with which MPICH copies between processes.
     "MPIR_CVAR_CH4_CMA_ENABLE": "0",

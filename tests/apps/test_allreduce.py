@@ -193,9 +193,9 @@ def test_fewer_buffers_are_taken_where_memory_is_short(without_ccl: dict[str, st
 
 # --------------------------------------------------------------------------------------------------------- wrong data
 
-# With 3 buffers and no warm-up, calls 0 to 3 are MPI's waited ones and 4 to 7 its queued ones; 3 and 7 are the only
-# call of their set of buffers.
 CALLS = [(call, "waited" if call < 4 else "queued") for call in (0, 2, 3, 4, 6, 7)]
+"""With 3 buffers and no warm-up, calls 0 to 3 are MPI's waited ones and 4 to 7 its queued ones; 3 and 7 are the only
+call of their set of buffers."""
 
 
 @pytest.mark.parametrize("rank", [0, 1])

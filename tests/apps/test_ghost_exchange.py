@@ -99,7 +99,6 @@ def check_result(result: Result, imax: int, jmax: int, iterations: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------- the same bits
 
-# ranks, and what goes with them: the shapes of blocks differ, none divides evenly.
 SHAPES = [
     (4, "-i 23 -j 17 -h 2 -c"),
     (3, "-i 11 -j 29 -h 3"),
@@ -109,6 +108,7 @@ SHAPES = [
     (4, "-i 19 -j 15 -h 1"),
     (2, "-i 7 -j 9 -h 3"),
 ]
+"""ranks, and what goes with them: the shapes of blocks differ, none divides evenly."""
 PLACES = [("mpich", "cuda"), ("openmpi", "hip"), ("mpich", "hip"), ("openmpi", "cuda"), ("mpi5", "cuda")]
 
 
@@ -120,8 +120,8 @@ def check_way(memory: str, exchange: str, abi: str, kind: str, ranks: int, words
     check_result(result, int(sizes["i"]), int(sizes["j"]), iterations)
 
 
-# Those on device memory, under the MPIs that builds with sanitizers are for.
 FOR_SANITIZERS = [n for n, way in enumerate(WAYS) if way[0] == "device" and PLACES[n % len(PLACES)][0] != "mpi5"]
+"""Those on device memory, under the MPIs that builds with sanitizers are for."""
 
 
 @pytest.mark.parametrize(

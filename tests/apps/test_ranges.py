@@ -13,8 +13,8 @@ from test_programs import compile_library, stand_in
 
 RUN = ("--elements", "1001", "--iterations", "3", "--buffers", "2", "--warm-up", "1")
 RANKS = 2
-# Of each of the two ways: two buffers warmed up at once, and three sums on them in two sets. Each set is checked.
 COUNTS = {"warm-up": 2, "sum": 4, "check": 6}
+"""Of each of the two ways: two buffers warmed up at once, and three sums on them in two sets. Each set is checked."""
 ROW = re.compile(r"# (\S+) +(\d+|all) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)")
 
 NVTX = ("-DPUSH=nvtxRangePushA", "-DPOP=nvtxRangePop")

@@ -56,7 +56,6 @@ class Case:
         return " ".join((f"osu_{self.benchmark}", *self.arguments)) + f", {self.ranks} ranks"
 
 
-# The default type of reductions has changed from version to version, so it is given.
 CASES = (
     Case("latency", 2, ("-m", "1:4194304")),
     Case("bw", 2, ("-m", "1:4194304")),
@@ -86,6 +85,7 @@ CASES = (
     # Three ranks: on a ring of two, each neighbour is there twice, which not every version accepts.
     Case("neighbor_alltoall", 3, ("-m", "1:65536")),
 )
+"""The default type of reductions has changed from version to version, so it is given."""
 
 
 # --------------------------------------------------------------------------------------------------------------- output

@@ -26,8 +26,8 @@ NAMES = (
     *(f"i{name}" for name in NEIGHBORHOOD),
 )
 
-# The smallest size of all types, one that no number of ranks divides evenly into its neighbours, and a large one.
 SIZES = ("-m", "4:65536", "--step-factor", "128")
+"""The smallest size of all types, one that no number of ranks divides evenly into its neighbours, and a large one."""
 ROWS = ["4", "512", "65536"]
 FEW = ("-i", "2", "-x", "1", "-u", "0")
 

@@ -11,13 +11,13 @@ import harness
 import pytest
 
 CONTENDERS = "native,awaken,staged,xccl,raw"
-# Few sizes, the smallest and one beyond what sockets and eager protocols buffer; times do not matter here.
 SIZES = ("-m", "8:524288", "--step-factor", "256")
+"""Few sizes, the smallest and one beyond what sockets and eager protocols buffer; times do not matter here."""
 
 Machine = tuple[str, str, str]
 MACHINES: list[Machine] = [("mpich", "cuda:2", "cuda"), ("openmpi", "hip:2", "rocm")]
-# The MPIs of the tests know no GPU: by themselves they do not run on device memory.
 ON_DEVICE = "awaken,staged,xccl,raw"
+"""The MPIs of the tests know no GPU: by themselves they do not run on device memory."""
 
 
 def runner() -> Path:

@@ -14,8 +14,8 @@ import pytest
 from aborted_runs import clean_up
 
 SOURCE = Path(__file__).with_name("faulty_mpi.c")
-# Sizes before the first that has the fault, and some that have it.
 SIZES = ("-m", "256:4096", "--step-factor", "4")
+"""Sizes before the first that has the fault, and some that have it."""
 
 Bench = Callable[..., harness.Result]
 

@@ -11,8 +11,8 @@ from typing import Any
 import harness
 import pytest
 
-# One kernel would often be over before its message is asked for. The sizes have tails of words.
 KERNELS = 3
+"""One kernel would often be over before its message is asked for. The sizes have tails of words."""
 SIZES = ("-m", "3:100000", "--step-factor", "180")
 MEASURED = [3, 540, 97200]
 

@@ -34,8 +34,8 @@ WINDOWS = {"allocate": "MPI_Win_allocate", "create": "MPI_Win_create", "dynamic"
 MACHINES = (("mpich", "cuda:2"), ("openmpi", "hip:2"), ("mpi5", "cuda:1"), ("openmpi", "cuda:2"), ("mpich", "hip:2"))
 SIDES = ("D D", "D H", "H D", "MD D", "P R")
 
-# (test, synchronisation, window, (MPI, emulated GPU), sides)
 Case = tuple[str, str, str, tuple[str, str], str]
+"""(test, synchronisation, window, (MPI, emulated GPU), sides)"""
 
 
 def active_only(test: str) -> bool:

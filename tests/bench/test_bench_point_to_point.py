@@ -36,8 +36,8 @@ COMBINATIONS = (
     ("mpich", "hip:2"),
 )
 
-# (test, MPI, emulated GPU)
 Case = tuple[str, str, str]
+"""(test, MPI, emulated GPU)"""
 ALL = TWO_RANKS + PAIRS + FANS
 DEFAULT: tuple[Case, ...] = tuple((test, *COMBINATIONS[i % len(COMBINATIONS)]) for i, test in enumerate(ALL))
 LONG: tuple[Case, ...] = tuple(

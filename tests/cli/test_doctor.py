@@ -29,8 +29,8 @@ def built() -> None:
     child_jobs.skip_unless_built()
 
 
-# Of each family and form one, but packing, which is like the others. Natively each costs two jobs that crash.
 SOME_FUNCTIONS = ("MPI_Isend", "MPI_Allreduce_init", "MPI_Neighbor_allgatherv", "MPI_Put")
+"""Of each family and form one, but packing, which is like the others. Natively each costs two jobs that crash."""
 
 CELL = {"function": str, "family": str, "kind": str, "status": str, "text": str}
 SIDE = {

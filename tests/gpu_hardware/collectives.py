@@ -45,8 +45,8 @@ from measure import (
 )
 
 SCHEMA, VERSION = "awaken-collectives", 1
-#: What NCCL is told: no NVLink SHARP, whose multicast objects not every machine lends.
 ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0"}
+"""What NCCL is told: no NVLink SHARP, whose multicast objects not every machine lends."""
 SUM_ELEMENTS, SUM_CALLS = 10_000_000, 50
 SUM, STAGED = f"{SUM_CALLS} x 1e7", "1e7 staged by hand"
 
@@ -64,8 +64,8 @@ class Row:
     launches: int = 1
 
 
-#: test -> size -> row
 Results = dict[str, dict[int, Row]]
+"""test -> size -> row"""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,6 @@ class Comparison:
     repeats: bool = True
 
 
-#: What the size column of each test counts, as the OSU micro-benchmarks do.
 BYTES = {
     "allreduce": "bytes of each rank's vector; sum of MPI_DOUBLE",
     "bcast": "bytes of the message; MPI_CHAR",
@@ -93,6 +92,7 @@ BYTES = {
     SUM: "bytes of each rank's vector; a call in place, of apps/allreduce",
     STAGED: "bytes of each rank's vector; a call in place; the peer stages by hand over the same MPI",
 }
+"""What the size column of each test counts, as the OSU micro-benchmarks do."""
 MOVING = ("bcast", "allgather", "reduce_scatter", "alltoall")
 
 

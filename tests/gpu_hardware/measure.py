@@ -47,8 +47,8 @@ def unmeasured() -> Verdict:
     return Verdict(None, "not measured")
 
 
-#: How a verdict is printed.
 VERDICT_WORDS = {True: "met", False: "MISSED", None: "-"}
+"""How a verdict is printed."""
 
 
 def summary(found: Sequence[str], otherwise: str) -> str:

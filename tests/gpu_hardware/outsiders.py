@@ -19,10 +19,10 @@ from pathlib import Path
 
 import measure
 
-# What it stands for, the program below build/release/tests/ranks/{mpi} with its arguments, settings.
 Case = tuple[str, str, dict[str, str]]
-# Behind others these may wait for the GPU, see tests/test_busy_device.py.
+"""What it stands for, the program below build/release/tests/ranks/{mpi} with its arguments, settings."""
 LATER = "--except=persistent --except=iallreduce"
+"""Behind others these may wait for the GPU, see tests/test_busy_device.py."""
 CASES: tuple[Case, ...] = (
     ("a stream is busy until the MPI call is over", f"busy_device --mix=device {LATER}", {}),
     ("so it is, and memory goes through a ring", f"busy_device --mix=device {LATER}", {"AWAKEN_PATH": "ring"}),

@@ -38,8 +38,8 @@ from measure import (
     unmeasured,
 )
 
-#: What is judged: Awaken under each MPI, as it is and with AWAKEN_DEFAULT_STREAM=trust.
 JUDGED = ("awaken", "trusting", "openmpi", "openmpi-trusting")
+"""What is judged: Awaken under each MPI, as it is and with AWAKEN_DEFAULT_STREAM=trust."""
 LATENCY, BANDWIDTH, LARGE_BANDWIDTH = "latency", "bandwidth, 64 in flight", "bandwidth, 8 in flight"
 BOTH, POOL, FORCED, PINNED = (
     "both directions, 8 in flight",
@@ -50,8 +50,8 @@ BOTH, POOL, FORCED, PINNED = (
 STAGED_UP_TO = 16 * MIB  # beyond, staging by hand takes most of the time and tells nothing new
 
 
-#: test -> contender -> size -> cell
 Results = dict[str, dict[str, dict[int, Cell]]]
+"""test -> contender -> size -> cell"""
 
 
 @dataclass(frozen=True)

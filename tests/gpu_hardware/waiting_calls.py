@@ -447,7 +447,6 @@ CALLS: dict[str, Callable[[Driver], Call]] = {
     "cuPointerSetAttribute of SYNC_MEMOPS": sync_memops,
     "cuCtxEnablePeerAccess": peer_access,
 }
-# What is tried while another thread is in one that waits.
 BLOCKED = (
     "cuIpcCloseMemHandle in an own context",
     "cuIpcCloseMemHandle",
@@ -456,6 +455,7 @@ BLOCKED = (
     "cuMemFreeHost",
     "cuModuleLoadData",
 )
+"""What is tried while another thread is in one that waits."""
 BESIDE = (
     "cuMemcpyAsync, cuEventQuery",
     "cuPointerGetAttribute",

@@ -44,12 +44,11 @@ class Limits:
         return cost.difference_ns > max(allowed, self.share * cost.without_ns)
 
 
-# What the project promises: 3 % or 20 ns without a driver; with one, 0.15 us a point-to-point call (a one-way
-# message is
-# two, a send and a receive) and 0.6 us a collective.
 STRICT = {"no driver": Limits(20, 20, 0.03), "driver": Limits(300, 600, 0)}
-# What a loaded machine with two cores can still tell from noise.
+"""What the project promises: 3 % or 20 ns without a driver; with one, 0.15 us a point-to-point call (a one-way message
+is two, a send and a receive) and 0.6 us a collective."""
 GENEROUS = {"no driver": Limits(250, 400, 0.5), "driver": Limits(1200, 2500, 0.5)}
+"""What a loaded machine with two cores can still tell from noise."""
 
 
 def probe(mpi: harness.Mpi, with_awaken: bool, driver: bool, emulator: Path) -> dict[str, float]:

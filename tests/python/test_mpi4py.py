@@ -13,8 +13,6 @@ import harness
 import pytest
 
 MPIS = ("mpich", "openmpi")
-# The parts of mpi4py's suite that use what the layer serves. test_datatype passes no buffers and takes longer than all
-# others together: test_own_suite_whole has it.
 SELECTED = (
     "test_p2p_buf",
     "test_p2p_buf_matched",
@@ -29,6 +27,8 @@ SELECTED = (
     "test_comm",
     "test_op",
 )
+"""The parts of mpi4py's suite that use what the layer serves. test_datatype passes no buffers and takes longer than all
+others together: test_own_suite_whole has it."""
 
 
 def python_for(mpi: harness.Mpi, *modules: str) -> Path:

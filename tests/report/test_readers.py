@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 ROWS = [(1, 1.25), (1024, 2.5), (1048576, 160.75)]
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-#: Ends what takes a fraction of a second, or minutes with an expression that looks at a line from each of its places.
 NOT_QUADRATIC_S = 60.0
+"""Ends what takes a fraction of a second, or minutes with an expression that looks at a line from each of its
+places."""
 
 sizes = st.integers(0, 40).map(lambda power: 1 << power)
 times = st.integers(1, 10**9).map(lambda hundredths: hundredths / 100)

@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("slurm")]
 Find = Callable[[str], harness.Mpi]
 
 NODES = ("n1", "n2")
-#: How `srun` must start the ranks of an MPI.
 PMI = {"mpich": "pmi2", "mpi5": "pmi2", "openmpi": "pmix"}
+"""How `srun` must start the ranks of an MPI."""
 TWO_AND_TWO = ("-N", "2", "--ntasks-per-node=2")
 SITES = harness.ROOT / "docs" / "sites.md"
 

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.long
 Find = Callable[[str], harness.Mpi]
 
 NAMES = ("node-a", "node-b")
-#: What a launcher's ssh hands on, so that what it starts is found if it stays.
 HANDED_ON = f"{harness.MARK} TMPDIR"
+"""What a launcher's ssh hands on, so that what it starts is found if it stays."""
 
 SERVER = """\
 ListenAddress {address}

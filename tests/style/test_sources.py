@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -51,3 +52,34 @@ def test_locks_are_scoped_locks() -> None:
 def test_another_lock_is_found() -> None:
     text = "// A lock.\nconst std::lock_guard lock(_mutex);\n"
     assert list(lines_with(r"\block_guard\b", {"src/a.cpp": text, "a.md": text}, CPP)) == ["src/a.cpp:2"]
+
+
+# ---- docs of Python's constants and attributes -----------------------------------------------------------------------
+
+
+def comments_as_docs(sources: Mapping[str, str]) -> Iterator[str]:
+    """Where a comment stands right above a constant or an attribute, as "file:line"."""
+    for name, text in sources.items():
+        if not name.endswith(".py"):
+            continue
+        lines = text.splitlines()
+        tree = ast.parse(text, name)
+        for scope in (node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef))):
+            for node in scope.body:
+                if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+                    continue
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                above = lines[node.lineno - 2].strip() if node.lineno > 1 else ""
+                # A line of dashes begins a section.
+                if isinstance(target, ast.Name) and above.startswith("#") and not above.startswith("# ---"):
+                    yield f"{name}:{node.lineno}"
+
+
+def test_docs_of_constants_are_strings_below() -> None:
+    """As documentation tools and editors take them; most of ours are written so."""
+    assert list(comments_as_docs(SOURCES)) == []
+
+
+def test_a_comment_above_a_constant_is_found() -> None:
+    text = "# ---- numbers ----\nA = 1\n#: Two.\nB = 2\nC = 3\n'''Three.'''\nclass D:\n    # Four.\n    e: int = 4\n"
+    assert list(comments_as_docs({"a.py": text, "b.cpp": "# x\n"})) == ["a.py:4", "a.py:9"]
