@@ -1,6 +1,7 @@
 # nlohmann-json for the benchmarks: the system's package, else its sources by FetchContent. Sets AWAKEN_HAVE_JSON; without
 # it the benchmarks are left out with a message, and everything else still builds.
 include_guard(GLOBAL)
+include("${CMAKE_CURRENT_LIST_DIR}/Download.cmake")
 
 set(AWAKEN_HAVE_JSON OFF)
 find_package(nlohmann_json QUIET)
@@ -24,22 +25,7 @@ else()
     set(_awaken_json_sha256 d6c65aca6b1ed68e7a182f4757257b107ae403032760ed6ef121c9d55e81757d)
     set(_awaken_json_archive "${PROJECT_BINARY_DIR}/nlohmann-json.tar.xz")
     message(STATUS "nlohmann-json: no package installed, downloading ${_awaken_json_url}")
-    # Downloaded here, because a failure inside FetchContent would end the whole configuration.
-    if(NOT EXISTS "${_awaken_json_archive}")
-        file(DOWNLOAD "${_awaken_json_url}" "${_awaken_json_archive}.part" STATUS _awaken_json_status
-             INACTIVITY_TIMEOUT 20 TIMEOUT 120)
-        list(GET _awaken_json_status 0 _awaken_json_code)
-        list(GET _awaken_json_status 1 _awaken_json_error)
-        if(_awaken_json_code EQUAL 0)
-            file(SHA256 "${_awaken_json_archive}.part" _awaken_json_actual_sha256)
-            if(_awaken_json_actual_sha256 STREQUAL _awaken_json_sha256)
-                file(RENAME "${_awaken_json_archive}.part" "${_awaken_json_archive}")
-            else()
-                set(_awaken_json_error "the downloaded archive has a wrong SHA-256")
-            endif()
-        endif()
-        file(REMOVE "${_awaken_json_archive}.part")
-    endif()
+    awaken_download("${_awaken_json_url}" ${_awaken_json_sha256} "${_awaken_json_archive}" _awaken_json_error)
     if(EXISTS "${_awaken_json_archive}")
         include(FetchContent)
         set(JSON_BuildTests OFF CACHE INTERNAL "")

@@ -2,6 +2,7 @@
 # another processor, else by FetchContent. Sets AWAKEN_HAVE_GTEST; without it the unit tests are left out with a message,
 # and everything else still builds.
 include_guard(GLOBAL)
+include("${CMAKE_CURRENT_LIST_DIR}/Download.cmake")
 
 set(AWAKEN_HAVE_GTEST OFF)
 find_package(GTest QUIET)
@@ -18,22 +19,7 @@ else()
     set(_awaken_gtest_sha256 7b42b4d6ed48810c5362c265a17faebe90dc2373c885e5216439d37927f02926)
     set(_awaken_gtest_archive "${PROJECT_BINARY_DIR}/googletest.tar.gz")
     message(STATUS "GoogleTest: no package installed, downloading ${_awaken_gtest_url}")
-    # Downloaded here, because a failure inside FetchContent would end the whole configuration.
-    if(NOT EXISTS "${_awaken_gtest_archive}")
-        file(DOWNLOAD "${_awaken_gtest_url}" "${_awaken_gtest_archive}.part" STATUS _awaken_gtest_status
-             INACTIVITY_TIMEOUT 20 TIMEOUT 120)
-        list(GET _awaken_gtest_status 0 _awaken_gtest_code)
-        list(GET _awaken_gtest_status 1 _awaken_gtest_error)
-        if(_awaken_gtest_code EQUAL 0)
-            file(SHA256 "${_awaken_gtest_archive}.part" _awaken_gtest_actual_sha256)
-            if(_awaken_gtest_actual_sha256 STREQUAL _awaken_gtest_sha256)
-                file(RENAME "${_awaken_gtest_archive}.part" "${_awaken_gtest_archive}")
-            else()
-                set(_awaken_gtest_error "the downloaded archive has a wrong SHA-256")
-            endif()
-        endif()
-        file(REMOVE "${_awaken_gtest_archive}.part")
-    endif()
+    awaken_download("${_awaken_gtest_url}" ${_awaken_gtest_sha256} "${_awaken_gtest_archive}" _awaken_gtest_error)
     if(EXISTS "${_awaken_gtest_archive}")
         include(FetchContent)
         set(INSTALL_GTEST OFF CACHE BOOL "" FORCE)
