@@ -126,7 +126,7 @@ struct Buffer::Implementation {
     }
 
     void verify() const {
-        if (gpu.vendor() == gpu::Vendor::none) {
+        if (!gpu.is_present()) {
             return;  // all memory is the host's
         }
         const void* const pointer = data();

@@ -142,7 +142,7 @@ OverlapCompute::OverlapCompute(const Environment& environment)
     if (!environment.options.compute_on_gpu) {
         return;
     }
-    if (environment.gpu.vendor() == gpu::Vendor::none || environment.device < 0) {
+    if (!environment.gpu.is_present() || environment.device < 0) {
         throw Error("-r gpu or both computes on a GPU, and this run uses none",
                     "add -d cuda or -d rocm, or compute on the CPU: -r cpu");
     }

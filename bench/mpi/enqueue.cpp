@@ -58,7 +58,7 @@ class Enqueue final : public MpiCommunication {
           _stream{nullptr, environment.device} {
         refuse_graph(environment.test, is_replayed);
         int missing = layer_is_loaded() && _functions.find() ? 0 : 1;
-        if (missing == 0 && (environment.gpu.vendor() == gpu::Vendor::none || environment.device < 0)) {
+        if (missing == 0 && (!environment.gpu.is_present() || environment.device < 0)) {
             missing = 2;
         }
         const int anywhere = over_ranks(missing, MPI_MAX, environment.communicator);
@@ -91,8 +91,7 @@ class Enqueue final : public MpiCommunication {
         MPI_Info info = MPI_INFO_NULL;
         StreamFunctions::Stream stream = 0;
         check_mpi(MPI_Info_create(&info), "MPI_Info_create");
-        check_mpi(MPI_Info_set(info, "type", gpu.vendor() == gpu::Vendor::hip ? "hipStream_t" : "cudaStream_t"),
-                  "MPI_Info_set");
+        check_mpi(MPI_Info_set(info, "type", gpu.stream_type()), "MPI_Info_set");
         check_mpi(_functions.info_set_hex(info, "value", &_stream.value, sizeof _stream.value), "MPIX_Info_set_hex");
         check_mpi(_functions.stream_create(info, &stream), "MPIX_Stream_create");
         check_mpi(MPI_Info_free(&info), "MPI_Info_free");

@@ -37,7 +37,7 @@ class IpcCopy final : public RawCopy {
     explicit IpcCopy(const Environment& environment)
         : _gpu(environment.gpu), _device(environment.device), _ranks(environment.ranks) {
         std::optional<Error> problem;
-        if (_gpu.vendor() == gpu::Vendor::none || _device < 0) {
+        if (!_gpu.is_present() || _device < 0) {
             problem.emplace("a raw copy is one between GPUs, and this run uses none",
                             "choose one with -d cuda or -d rocm");
         } else if (const gpu::Status made = _gpu.create_stream(_device, false, _stream); !made.ok()) {

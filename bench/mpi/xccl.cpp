@@ -234,7 +234,7 @@ class Xccl final : public Communication {
     }
 
     std::optional<Error> find_library() {
-        if (_gpu.vendor() == gpu::Vendor::none || _device < 0) {
+        if (!_gpu.is_present() || _device < 0) {
             return Error("NCCL and RCCL work on GPUs, and this run uses none", "choose one with -d cuda or -d rocm");
         }
         std::string why_not;

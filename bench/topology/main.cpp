@@ -97,10 +97,10 @@ gpu::Runtime& find_runtime(std::string& why_not) {
     for (const bool hip : {hip_first, !hip_first}) {
         std::string reason;
         gpu::Runtime& runtime = gpu::find(hip ? gpu::Choice::hip : gpu::Choice::cuda, &reason);
-        if (runtime.vendor() != gpu::Vendor::none && runtime.device_count() > 0) {
+        if (runtime.is_present() && runtime.device_count() > 0) {
             return runtime;
         }
-        if (runtime.vendor() != gpu::Vendor::none) {
+        if (runtime.is_present()) {
             reason = runtime.versions().runtime + " shows no GPU";
         }
         why_not += (why_not.empty() ? "" : "; ") + reason;
@@ -308,7 +308,7 @@ int run(const std::span<char* const> words) {
     }
     const Arguments arguments = parse(words);
     gpu::Runtime& runtime = find_runtime(why_no_gpu);
-    if (runtime.vendor() == gpu::Vendor::none) {
+    if (!runtime.is_present()) {
         std::fprintf(stderr,
                      "awaken: there is no GPU to look at (%s): run this on a machine with one, or try it with "
                      "--emulate cuda:2\n",

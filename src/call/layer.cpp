@@ -68,7 +68,7 @@ void Layer::count_order(const char* const function, const bool is_in_order, cons
 
 gpu::Runtime& Layer::look_for_gpu() {
     gpu::Runtime& runtime = gpu::find_in_use(settings.gpu);
-    if (runtime.vendor() != gpu::Vendor::none) {
+    if (runtime.is_present()) {
         if (settings.default_stream == DefaultStream::trust) {
             runtime.trust_default_stream();
         } else if (settings.report) {
@@ -162,7 +162,7 @@ void Layer::mpi_started(const bool world_model) {
         receive_types.set_world(true);
         node_peers.after_init();
         // A program may have begun to use its GPU before MPI: then others may send RTS messages from now on.
-        if (gpu::Runtime& known = gpu(); known.vendor() != gpu::Vendor::none) {
+        if (gpu::Runtime& known = gpu(); known.is_present()) {
             node_peers.use(known);
         }
         if (tracing) {

@@ -23,9 +23,9 @@ bool serves(const gpu::Vendor vendor) {
     if (layer().settings.gpu == gpu::Choice::none) {
         return false;
     }
-    const gpu::Vendor used = layer().gpu().vendor();
+    const gpu::Runtime& used = layer().gpu();
     // Programs ask right after MPI_Init, before their first GPU call loads the runtime.
-    return used != gpu::Vendor::none ? used == vendor : gpu::expected_vendor() == vendor;
+    return (used.is_present() ? used.vendor() : gpu::expected_vendor()) == vendor;
 }
 
 InfoForMpi::InfoForMpi(const MPI_Info given) : _info(given) {
@@ -57,7 +57,7 @@ bool knows_kinds() {
 
 std::vector<gpu::Vendor> served_vendors() {
     std::vector<gpu::Vendor> vendors;
-    for (const gpu::Vendor vendor : {gpu::Vendor::cuda, gpu::Vendor::hip}) {
+    for (const gpu::Vendor vendor : gpu::kVendors) {
         if (serves(vendor)) {
             vendors.push_back(vendor);
         }
@@ -180,14 +180,14 @@ bool MemoryKinds::is_host_only(const NamedObject& object) {
 
 gpu::Runtime& MemoryKinds::runtime_to_allocate_from(const std::string& kinds) {
     gpu::Runtime& used = _layer.gpu();
-    if (used.vendor() != gpu::Vendor::none || _layer.settings.gpu == gpu::Choice::none) {
+    if (used.is_present() || _layer.settings.gpu == gpu::Choice::none) {
         return used;
     }
     const gpu::Vendor expected = gpu::expected_vendor();
     if (gpu::kind_to_allocate(kinds, expected) == gpu::MemoryKind::host) {
         return used;
     }
-    static_cast<void>(gpu::find(expected == gpu::Vendor::cuda ? gpu::Choice::cuda : gpu::Choice::hip));
+    static_cast<void>(gpu::find(gpu::choice_of(expected)));
     return _layer.gpu();
 }
 

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <utility>
 
 #include "base/doctor_notes.h"
 #include "call/layer.h"
+#include "call/support_queries.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -54,16 +54,12 @@ NativeGpuSupport::Answer NativeGpuSupport::find() {
         names += (names.empty() ? "" : ", ") + std::string(name);
     };
     using QueryKind = int (*)(int, int*);
-    constexpr const char* kByKind = "MPIX_GPU_query_support";
-    constexpr int kCuda = 0, kHip = 2;  // MPICH's numbers
-    if (const auto query = reinterpret_cast<QueryKind>(binding.symbol(kByKind)); query != nullptr) {
+    if (const auto query = reinterpret_cast<QueryKind>(binding.symbol(kQueryByKind)); query != nullptr) {
         int supported = 0;
-        hear(kByKind, query(vendor == gpu::Vendor::hip ? kHip : kCuda, &supported) == MPI_SUCCESS && supported != 0);
+        hear(kQueryByKind, query(kind_of(vendor), &supported) == MPI_SUCCESS && supported != 0);
     }
     using Query = int (*)();
-    for (const auto& [name, of] : {std::pair{"MPIX_Query_cuda_support", gpu::Vendor::cuda},
-                                   std::pair{"MPIX_Query_rocm_support", gpu::Vendor::hip},
-                                   std::pair{"MPIX_Query_hip_support", gpu::Vendor::hip}}) {
+    for (const auto& [name, of] : kSupportQueries) {
         const auto query = of == vendor ? reinterpret_cast<Query>(binding.symbol(name)) : nullptr;
         if (query != nullptr) {
             hear(name, query() != 0);

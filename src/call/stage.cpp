@@ -58,7 +58,7 @@ bool Stage::is_host_only() const {
 }
 
 bool Stage::may_need_service() const {
-    return _layer->gpu().vendor() != gpu::Vendor::none;
+    return _layer->gpu().is_present();
 }
 
 bool Stage::may_need_service(const MPI_Datatype type) const {
@@ -75,7 +75,7 @@ Error Stage::too_far() {
 }
 
 Stage::Located Stage::locate(const void* const address, const std::int64_t count, const MPI_Datatype type) const {
-    if (count <= 0 || type == MPI_DATATYPE_NULL || _layer->gpu().vendor() == gpu::Vendor::none) {
+    if (count <= 0 || type == MPI_DATATYPE_NULL || !_layer->gpu().is_present()) {
         return {};
     }
     return locate(address, count, _layer->datatypes.find(type));

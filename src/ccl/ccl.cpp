@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 
+#include "ccl/product.h"
 #include "gpu/dynamic_library.h"
 
 namespace awaken::ccl {
@@ -50,11 +51,8 @@ constexpr std::array<const char*, 12> kTypeNames = {"int8",    "uint8",    "int3
 constexpr std::array<std::size_t, 12> kTypeSizes = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 constexpr std::array<const char*, 5> kOperationNames = {"sum", "product", "maximum", "minimum", "average"};
 
-// The versions that brought the functions and types that not all versions have. RCCL counts as the NCCL that it
-// corresponds to.
+/// The version that brought these, which not all versions have. RCCL counts as the NCCL that it corresponds to.
 constexpr int kFirstWithAverageAndBfloat16 = 21000;
-constexpr int kFirstNcclWithFloat8 = 22400;
-constexpr int kFirstRcclWithFloat8 = 22005;
 
 Status lacking(const char* call, const char* what) noexcept {
     return {kUnsupported, call, what};
@@ -62,18 +60,8 @@ Status lacking(const char* call, const char* what) noexcept {
 
 constexpr const char* kNoFunction = "this version of the library has no such function";
 
-const char* title_of(gpu::Vendor vendor) noexcept {
-    return vendor == gpu::Vendor::hip ? "RCCL" : "NCCL";
-}
-
-std::string remedy_for(gpu::Vendor vendor) {
-    return vendor == gpu::Vendor::cuda ? "install it (pip install nvidia-nccl-cu12, or the package libnccl2) or set "
-                                         "AWAKEN_CCL to the path of libnccl.so.2"
-                                       : "install ROCm's package rccl or set AWAKEN_CCL to the path of librccl.so.1";
-}
-
 /// Opens and binds the first candidate that is a whole library. Null, with the reasons, when there is none.
-const Library* open_library(gpu::Vendor vendor, std::string& why_not) {
+const Library* open_library(const gpu::Vendor vendor, const Product& product, std::string& why_not) {
     std::string reasons;
     for (const std::string& path : candidates(vendor)) {
         std::string reason;
@@ -83,13 +71,13 @@ const Library* open_library(gpu::Vendor vendor, std::string& why_not) {
         if (library && bind_functions(library, *functions, reason)) {
             if (const int code = functions->version(&version); code == 0) {
                 // Both stay: the library cannot be unloaded, and its users may run until the process ends.
-                return new Library(vendor, library.path(), *functions.release(), version);
+                return new Library(product, library.path(), *functions.release(), version);
             }
             reason = library.path() + " does not tell its version";
         }
         reasons += (reasons.empty() ? "" : "; ") + reason;
     }
-    why_not = std::string(title_of(vendor)) + " cannot be loaded: " + remedy_for(vendor) + " (" + reasons + ")";
+    why_not = std::string(product.title) + " cannot be loaded: " + product.remedy + " (" + reasons + ")";
     return nullptr;
 }
 
@@ -117,18 +105,19 @@ const char* to_string(Operation operation) noexcept {
 
 const Library* find(gpu::Vendor vendor, std::string* why_not) {
     static std::mutex mutex;
-    static std::array<const Library*, 2> found = {};
-    if (vendor == gpu::Vendor::none) {
+    static std::array<const Library*, gpu::kVendors.size() + 1> found = {};
+    const Product* const product = product_of(vendor);
+    if (product == nullptr) {
         if (why_not != nullptr) {
             *why_not = "there is no GPU runtime in this process: NCCL and RCCL work on GPUs only";
         }
         return nullptr;
     }
     const std::scoped_lock lock(mutex);
-    const Library*& slot = found[vendor == gpu::Vendor::cuda ? 0 : 1];
+    const Library*& slot = found[static_cast<std::size_t>(vendor)];
     if (slot == nullptr) {
         std::string reasons;
-        slot = open_library(vendor, reasons);
+        slot = open_library(vendor, *product, reasons);
         if (slot == nullptr && why_not != nullptr) {
             *why_not = reasons;
         }
@@ -136,11 +125,11 @@ const Library* find(gpu::Vendor vendor, std::string* why_not) {
     return slot;
 }
 
-Library::Library(gpu::Vendor vendor, std::string path, const Functions& functions, int version)
-    : _vendor(vendor), _path(std::move(path)), _functions(functions), _version(version) {}
+Library::Library(const Product& product, std::string path, const Functions& functions, int version)
+    : _product(product), _path(std::move(path)), _functions(functions), _version(version) {}
 
 const char* Library::name() const noexcept {
-    return title_of(_vendor);
+    return _product.title;
 }
 
 std::string Library::title() const {
@@ -157,7 +146,7 @@ bool Library::supports(Type type) const noexcept {
             return _version >= kFirstWithAverageAndBfloat16;
         case Type::float8_e4m3:
         case Type::float8_e5m2:
-            return _version >= (_vendor == gpu::Vendor::hip ? kFirstRcclWithFloat8 : kFirstNcclWithFloat8);
+            return _version >= _product.first_with_float8;
         default:
             return true;
     }

@@ -76,16 +76,17 @@ struct Communicator {
 
 /// The functions of the library, by the names that its documentation gives them.
 struct Functions;
+/// What differs between the vendors.
+struct Product;
 
 /// A loaded library. Objects live as long as the process. Any thread may make any call, but no two threads may use one
 /// communicator at the same time (the library's own rule).
 class Library {
   public:
-    explicit Library(gpu::Vendor vendor, std::string path, const Functions& functions, int version);
+    explicit Library(const Product& product, std::string path, const Functions& functions, int version);
     Library(const Library&) = delete;
     Library& operator=(const Library&) = delete;
 
-    [[nodiscard]] gpu::Vendor vendor() const noexcept { return _vendor; }
     /// "NCCL" or "RCCL".
     [[nodiscard]] const char* name() const noexcept;
     /// The library's number: 22703 for 2.27.3.
@@ -151,7 +152,7 @@ class Library {
     [[nodiscard]] Status check(Type type, const char* call) const noexcept;
     [[nodiscard]] Status check(Type type, Operation operation, const char* call) const noexcept;
 
-    const gpu::Vendor _vendor;
+    const Product& _product;  ///< never freed
     const std::string _path;
     const Functions& _functions;  ///< never freed
     const int _version;
@@ -165,7 +166,7 @@ class Library {
 /// folder beside the ROCm that is loaded or installed.
 [[nodiscard]] const Library* find(gpu::Vendor vendor, std::string* why_not = nullptr);
 
-/// The paths and names that find() tries, best first. Empty for Vendor::none.
+/// The paths and names that find() tries, best first. Empty for the none runtime.
 [[nodiscard]] std::vector<std::string> candidates(gpu::Vendor vendor);
 
 }  // namespace awaken::ccl

@@ -1,4 +1,4 @@
-// The places where a collective communication library may lie.
+// The vendors' collective communication libraries, and the places where they may lie.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -10,10 +10,20 @@
 #include <memory>
 
 #include "ccl/ccl.h"
+#include "ccl/product.h"
 #include "gpu/dynamic_library.h"
 
 namespace awaken::ccl {
 namespace {
+
+// RCCL counts as the NCCL that it corresponds to.
+constexpr Product kNccl = {
+    "NCCL", "libnccl",
+    "install it (pip install nvidia-nccl-cu12, or the package libnccl2) or set AWAKEN_CCL to the "
+    "path of libnccl.so.2",
+    22400};
+constexpr Product kRccl = {"RCCL", "librccl",
+                           "install ROCm's package rccl or set AWAKEN_CCL to the path of librccl.so.1", 22005};
 
 /// Paths in order of preference, each once.
 class Candidates {
@@ -154,21 +164,33 @@ void add_rccl(Candidates& found) {
 
 }  // namespace
 
+const Product* product_of(const gpu::Vendor vendor) noexcept {
+    switch (vendor) {
+        case gpu::Vendor::cuda:
+            return &kNccl;
+        case gpu::Vendor::hip:
+            return &kRccl;
+        case gpu::Vendor::none:
+            break;
+    }
+    return nullptr;
+}
+
 std::vector<std::string> candidates(gpu::Vendor vendor) {
-    if (vendor == gpu::Vendor::none) {
+    const Product* const product = product_of(vendor);
+    if (product == nullptr) {
         return {};
     }
     if (const char* const chosen = ::secure_getenv("AWAKEN_CCL"); chosen != nullptr && *chosen != '\0') {
         return {chosen};
     }
     Candidates found;
-    const char* const stem = vendor == gpu::Vendor::cuda ? "libnccl" : "librccl";
     for (const std::string& path : gpu::loaded_object_paths()) {
-        if (gpu::is_library_named(path, stem)) {
+        if (gpu::is_library_named(path, product->stem)) {
             found.add(path);
         }
     }
-    if (vendor == gpu::Vendor::cuda) {
+    if (product == &kNccl) {
         add_nccl(found);
     } else {
         add_rccl(found);

@@ -31,7 +31,7 @@ void check_elements(const Call& call, const void* const buffer, const Count coun
             std::string(call.name()) + ": the datatype of " + std::to_string(count) + " elements is MPI_DATATYPE_NULL",
             "pass the elements' datatype, and free it later");
     }
-    if (count > 0 && layer().gpu().vendor() != gpu::Vendor::none) {
+    if (count > 0 && layer().gpu().is_present()) {
         layer().datatypes.check(type);
     }
 }
@@ -41,7 +41,7 @@ template <class Count>
 void check_buffer(const Call& call, const void* const buffer, const Count count, const MPI_Datatype type) {
     check_elements(call, buffer, count, type);
     // With absolute addresses, a null pointer is MPI_BOTTOM.
-    if (buffer == nullptr && count > 0 && layer().gpu().vendor() != gpu::Vendor::none) {
+    if (buffer == nullptr && count > 0 && layer().gpu().is_present()) {
         const std::shared_ptr<const Datatype> datatype = layer().datatypes.find(type);
         if (datatype->layout.size() > 0 && datatype->layout.true_begin() == 0) {
             throw ClassedError(MPI_ERR_BUFFER, std::string(call.name()) + ": a buffer is a null pointer",

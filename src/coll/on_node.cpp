@@ -208,7 +208,7 @@ coll::Buffer OnNode::look_at(const Access access, const void* const buffer, cons
 /// part of the stretch.
 bool OnNode::is_one_stretch(const std::vector<BufferView>& parts, BufferView& stretch) const {
     Layer& owner = layer();
-    if (owner.gpu().vendor() == gpu::Vendor::none || parts.front().type == MPI_DATATYPE_NULL) {
+    if (!owner.gpu().is_present() || parts.front().type == MPI_DATATYPE_NULL) {
         return false;
     }
     const auto type = owner.datatypes.find(parts.front().type);

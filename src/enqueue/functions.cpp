@@ -106,8 +106,7 @@ bool decode_hex(const std::string& text, void* const value, const std::size_t by
 int stream_create(MPI_Info info, StreamNumber* stream) {
     return served<Function::MPIX_Stream_create>([&](Call& call) {
         const std::string type = info_value(info, "type").value_or("");
-        const bool is_cuda = type == "cudaStream_t", is_hip = type == "hipStream_t";
-        if (!is_cuda && !is_hip) {
+        if (type != "cudaStream_t" && type != "hipStream_t") {
             if (auto* const make = native<int(MPI_Info, StreamNumber*)>(call)) {
                 return make(info, stream);
             }
@@ -116,7 +115,7 @@ int stream_create(MPI_Info info, StreamNumber* stream) {
                    "set \"type\" to \"cudaStream_t\" or \"hipStream_t\"");
         }
         gpu::Runtime& runtime = layer().gpu();
-        if (runtime.vendor() != (is_cuda ? gpu::Vendor::cuda : gpu::Vendor::hip)) {
+        if (type != runtime.stream_type()) {
             refuse(call, MPI_ERR_ARG,
                    "the stream is a " + type + ", and this process uses " + gpu::to_string(runtime.vendor()),
                    "make the stream before this call, and name its type");

@@ -1,9 +1,11 @@
 // Start and end of MPI, the life of datatypes, and the queries by which programs decide to use device pointers.
 
+#include <optional>
 #include <string>
 
 #include "call/call.h"
 #include "call/services.h"
+#include "call/support_queries.h"
 #include "entry/install.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -149,37 +151,39 @@ bool mpi_is_up() {
     return begun != 0 ? over == 0 : layer().any_model_is_open();
 }
 
-int native_answer(const char* const query) {
+int answer(const SupportQuery& query) {
+    if (serves(query.vendor)) {
+        return 1;
+    }
     if (!mpi_is_up()) {
         return 0;
     }
     using Query = int (*)();
-    const auto ask = reinterpret_cast<Query>(layer().binding.symbol(query));
+    const auto ask = reinterpret_cast<Query>(layer().binding.symbol(query.name));
     return ask != nullptr ? ask() : 0;
 }
 
 int query_cuda_support() {
-    return serves(gpu::Vendor::cuda) ? 1 : native_answer("MPIX_Query_cuda_support");
+    return answer(kCudaQuery);
 }
 int query_rocm_support() {
-    return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_rocm_support");
+    return answer(kRocmQuery);
 }
 int query_hip_support() {
-    return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_hip_support");
+    return answer(kHipQuery);
 }
 
 /// MPICH's form, with its numbers for the kinds of GPU.
-int gpu_query_support(const int type, int* const is_supported) {
-    constexpr int kCuda = 0, kHip = 2;
-    if (is_supported != nullptr &&
-        ((type == kCuda && serves(gpu::Vendor::cuda)) || (type == kHip && serves(gpu::Vendor::hip)))) {
+int gpu_query_support(const int kind, int* const is_supported) {
+    const std::optional<gpu::Vendor> vendor = vendor_of(kind);
+    if (is_supported != nullptr && vendor && serves(*vendor)) {
         *is_supported = 1;
         return MPI_SUCCESS;
     }
     using Query = int (*)(int, int*);
-    const auto ask = reinterpret_cast<Query>(layer().binding.symbol("MPIX_GPU_query_support"));
+    const auto ask = reinterpret_cast<Query>(layer().binding.symbol(kQueryByKind));
     if (ask != nullptr && mpi_is_up()) {
-        return ask(type, is_supported);
+        return ask(kind, is_supported);
     }
     if (is_supported != nullptr) {
         *is_supported = 0;

@@ -428,6 +428,8 @@ class Cuda final : public VendorRuntime {
     }
 
     Vendor vendor() const noexcept override { return Vendor::cuda; }
+    const char* stream_type() const noexcept override { return "cudaStream_t"; }
+    bool works_with_gdrcopy() const noexcept override { return true; }
 
     Versions versions() const override {
         Versions versions;

@@ -35,6 +35,18 @@ const char* to_string(Vendor vendor) noexcept {
     return "unknown";
 }
 
+Choice choice_of(const Vendor vendor) noexcept {
+    switch (vendor) {
+        case Vendor::cuda:
+            return Choice::cuda;
+        case Vendor::hip:
+            return Choice::hip;
+        case Vendor::none:
+            break;
+    }
+    return Choice::none;
+}
+
 const char* to_string(MemoryKind kind) noexcept {
     switch (kind) {
         case MemoryKind::host:
@@ -63,7 +75,7 @@ std::string Status::message() const {
 namespace {
 
 /// When libraries of both vendors are loaded, they are asked in this order.
-constexpr std::size_t kVendors = 2;
+constexpr std::size_t kLibraries = kVendors.size();
 const VendorLibrary& vendor_library(std::size_t index) noexcept {
     return index == 0 ? cuda_library() : hip_library();
 }
@@ -74,7 +86,7 @@ bool device_node_present(const std::size_t vendor) noexcept {
     if (const char* const emulate = std::getenv("AWAKEN_EMULATE"); emulate != nullptr && *emulate != '\0') {
         return true;
     }
-    constexpr std::array<std::array<const char*, 4>, kVendors> kNodes = {
+    constexpr std::array<std::array<const char*, 4>, kLibraries> kNodes = {
         {{"/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg"}, {"/dev/kfd", "/dev/dxg"}}};
     return std::any_of(kNodes[vendor].begin(), kNodes[vendor].end(),
                        [](const char* const node) { return node != nullptr && ::access(node, F_OK) == 0; });
@@ -82,7 +94,7 @@ bool device_node_present(const std::size_t vendor) noexcept {
 
 class Finder {
   public:
-    /// A runtime that the program uses, of one vendor, or of any vendor (kVendors).
+    /// A runtime that the program uses, of one vendor, or of any vendor (kLibraries).
     Runtime& in_use(const std::size_t wanted, std::string* why_not) {
         Search& search = _searches[wanted];
         if (Runtime* const runtime = search.found.load(std::memory_order_acquire)) {
@@ -99,8 +111,8 @@ class Finder {
         const unsigned long long counter = scan();
         bool waiting = false;
         std::string reasons;
-        for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
-            if (wanted != kVendors && wanted != vendor) {
+        for (std::size_t vendor = 0; vendor < kLibraries; ++vendor) {
+            if (wanted != kLibraries && wanted != vendor) {
                 continue;
             }
             for (Candidate& candidate : _candidates) {
@@ -286,7 +298,7 @@ class Finder {
             }
         }
         for (const std::string& path : loaded_object_paths()) {
-            for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
+            for (std::size_t vendor = 0; vendor < kLibraries; ++vendor) {
                 if (!is_library_named(path, vendor_library(vendor).stem) || known(path)) {
                     continue;
                 }
@@ -305,9 +317,9 @@ class Finder {
         std::atomic<unsigned long long> settled_at{0};
         std::atomic<bool> waiting{false};  ///< a loaded runtime waits for the program to initialise it
     };
-    std::array<Search, kVendors + 1> _searches = {};
-    std::array<std::atomic<Runtime*>, kVendors> _chosen = {};
-    std::array<std::atomic<unsigned long long>, kVendors> _chosen_failed_at = {};
+    std::array<Search, kLibraries + 1> _searches = {};
+    std::array<std::atomic<Runtime*>, kLibraries> _chosen = {};
+    std::array<std::atomic<unsigned long long>, kLibraries> _chosen_failed_at = {};
     std::mutex _mutex;
     unsigned long long _scanned_at = 0;  ///< the loader's counter at the last scan; 0: none yet
     std::deque<Candidate> _candidates;   ///< in load order
@@ -324,7 +336,7 @@ Finder& finder() {
 Runtime& find(Choice choice, std::string* why_not) {
     switch (choice) {
         case Choice::automatic:
-            return finder().in_use(kVendors, why_not);
+            return finder().in_use(kLibraries, why_not);
         case Choice::cuda:
             return finder().chosen(0, why_not);
         case Choice::hip:
@@ -354,14 +366,14 @@ bool can_be_loaded(const Choice choice, std::string& why_not) {
 }
 
 bool driver_present() noexcept {
-    for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
+    for (std::size_t vendor = 0; vendor < kLibraries; ++vendor) {
         if (device_node_present(vendor)) {
             return true;
         }
     }
     try {
         for (const std::string& path : loaded_object_paths()) {
-            for (std::size_t i = 0; i < kVendors; ++i) {
+            for (std::size_t i = 0; i < kLibraries; ++i) {
                 if (is_library_named(path, vendor_library(i).stem)) {
                     return true;
                 }

@@ -2,8 +2,8 @@
 //
 // There are three implementations: the CUDA driver (cuda.cpp), the HIP runtime (hip.cpp) and "no GPU" (none.cpp). "No
 // GPU" is a real implementation and not a special case: to it every pointer is host memory, and every request for
-// device resources fails with a reason. Nothing in this folder knows of MPI. A vendor's name or type appears only in
-// the vendor's one file.
+// device resources fails with a reason. Nothing in this folder knows of MPI. A vendor's type appears only in the
+// vendor's one file.
 //
 // Rules that hold for each call:
 // - Any thread may call. The calling thread need not have a current context or device. The context or device that is
@@ -16,6 +16,7 @@
 // - Sizes and offsets are bytes. Devices are numbered from 0, as the runtime numbers the visible ones.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -34,11 +35,17 @@ namespace awaken::gpu {
 
 enum class Vendor : std::uint8_t { none, cuda, hip };
 
+/// All but none.
+inline constexpr std::array kVendors = {Vendor::cuda, Vendor::hip};
+
 /// In bytes. Every vendor's 2-D copy takes a pitch of up to this size (CUDA's CU_DEVICE_ATTRIBUTE_MAX_PITCH).
 inline constexpr std::int64_t kLargestPitch = std::numeric_limits<std::int32_t>::max();
 
 /// "cuda", "hip" or "none".
 [[nodiscard]] const char* to_string(Vendor vendor) noexcept;
+
+/// What find() is given to get this vendor's runtime.
+[[nodiscard]] Choice choice_of(Vendor vendor) noexcept;
 
 /// Outcome of a call. `code` is the vendor's own number (0 is success). `call` is the name of the vendor function that
 /// failed.
@@ -179,6 +186,18 @@ class Runtime {
 
     [[nodiscard]] virtual Vendor vendor() const noexcept = 0;
     [[nodiscard]] virtual Versions versions() const = 0;
+
+    // ---- how vendors differ -----------------------------------------------------------------------------------------
+    // Callers ask for the property and not for the vendor, so that a further vendor needs no change in them.
+    /// False for the none runtime alone.
+    [[nodiscard]] bool is_present() const noexcept { return vendor() != Vendor::none; }
+    /// The type that programs give their streams, "cudaStream_t". Empty for the none runtime.
+    [[nodiscard]] virtual const char* stream_type() const noexcept { return ""; }
+    /// Whether a thread has a current device before the program has chosen one, so that current_device() says nothing
+    /// of the device that the program will use.
+    [[nodiscard]] virtual bool threads_begin_with_a_device() const noexcept { return false; }
+    /// Whether GDRCopy, where it is installed, maps this vendor's device memory for the CPU.
+    [[nodiscard]] virtual bool works_with_gdrcopy() const noexcept { return false; }
 
     // ---- devices ----------------------------------------------------------------------------------------------------
     /// Number of visible devices. The value is 0 when the program has not initialised the runtime and we cannot do so.

@@ -227,6 +227,9 @@ class Hip final : public VendorRuntime {
     }
 
     Vendor vendor() const noexcept override { return Vendor::hip; }
+    const char* stream_type() const noexcept override { return "hipStream_t"; }
+    // hipGetDevice() gives device 0 to a thread that has chosen none.
+    bool threads_begin_with_a_device() const noexcept override { return true; }
 
     Versions versions() const override {
         Versions versions;

@@ -36,9 +36,8 @@ Order::Order(Resources& resources)
       _peers(static_cast<std::size_t>(resources.processes)) {}
 
 void Order::prepare() noexcept {
-    // Threads of HIP have a device from the start, so that says nothing of the one that the program will use.
     int device = -1;
-    if (_resources.runtime.vendor() != gpu::Vendor::hip && _resources.runtime.current_device(device).ok() &&
+    if (!_resources.runtime.threads_begin_with_a_device() && _resources.runtime.current_device(device).ok() &&
         device >= 0 && _steps.prepare(device)) {
         static_cast<void>(_pages.make(device, _resources.areas.of(_resources.own).page));
     }

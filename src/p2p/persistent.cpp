@@ -170,7 +170,7 @@ struct PartitionedInit {
         }
         const int error = below<function>()(argument.address, partitions, argument.count, argument.type, peer, tag,
                                             comm, info, request);
-        if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
+        if (error == MPI_SUCCESS && layer().gpu().is_present()) {
             auto operation = make_operation(Operation::Kind::partitioned, std::move(stage));
             operation->handle = operation->native_request = *request;
             layer().requests.track(std::move(operation));

@@ -659,7 +659,7 @@ CpuWindow::CpuWindow(gpu::Runtime& runtime, const bool allowed) : _state(std::ma
     if (std::find(visible.begin(), visible.end(), true) != visible.end()) {
         _state->access = std::make_unique<LargeBar>(std::move(visible));
         _state->description = "large BAR";
-    } else if (runtime.vendor() == gpu::Vendor::cuda) {
+    } else if (runtime.works_with_gdrcopy()) {
         std::string description;
         _state->access = GdrCopy::make(description);
         if (_state->access == nullptr) {

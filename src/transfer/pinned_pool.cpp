@@ -84,7 +84,7 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes,
 
     const std::size_t wanted = block_capacity(bytes);
     const std::size_t capacity = beyond_limit && wanted > _limit ? mapped_capacity(bytes) : wanted;
-    if (capacity != 0 && (capacity <= _limit || beyond_limit) && runtime.vendor() != gpu::Vendor::none) {
+    if (capacity != 0 && (capacity <= _limit || beyond_limit) && runtime.is_present()) {
         bool may_pin = false;
         {
             const std::scoped_lock lock(_mutex);

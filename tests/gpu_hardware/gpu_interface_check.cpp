@@ -520,17 +520,20 @@ class Checks {
         static_cast<void>(download(_device, 16));
         _table.check("the current device is as it was",
                      _gpu.current_device(after).ok() == had_device && before == after);
+        bool begins_as_said = false;
         bool correct = false;
         bool unchanged = false;
         std::thread([&] {
             int device = -1;
             const bool before_any = _gpu.current_device(device).ok();
+            begins_as_said = before_any == _gpu.threads_begin_with_a_device();
             const gpu::PointerInfo info = classify(_device);
             correct = info.kind == gpu::MemoryKind::device && download(_device, 16) == pattern(1, 16);
             void* memory = nullptr;
             correct = correct && _gpu.allocate_pinned(4096, memory).ok() && _gpu.free_pinned(memory).ok();
             unchanged = _gpu.current_device(device).ok() == before_any;
         }).join();
+        _table.check("a thread begins with a device where the runtime says so", begins_as_said);
         _table.check("a thread without a context can classify, copy and allocate", correct);
         _table.check("and has none afterwards either", unchanged);
         if (_gpu.vendor() == gpu::Vendor::hip) {
@@ -1111,7 +1114,7 @@ int main(int argc, char** argv) {
         }
         std::string why_not;
         gpu::Runtime& runtime = gpu::find(choice, &why_not);
-        if (runtime.vendor() != gpu::Vendor::none) {
+        if (runtime.is_present()) {
             return Checks(runtime, argv[0]).run();
         }
         reasons += (reasons.empty() ? "" : "\n") + why_not;

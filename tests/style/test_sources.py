@@ -83,3 +83,45 @@ def test_docs_of_constants_are_strings_below() -> None:
 def test_a_comment_above_a_constant_is_found() -> None:
     text = "# ---- numbers ----\nA = 1\n#: Two.\nB = 2\nC = 3\n'''Three.'''\nclass D:\n    # Four.\n    e: int = 4\n"
     assert list(comments_as_docs({"a.py": text, "b.cpp": "# x\n"})) == ["a.py:4", "a.py:9"]
+
+
+# ---- vendors ---------------------------------------------------------------------------------------------------------
+
+VENDOR_FILES = {
+    "bench/engine/device_facts.cpp",
+    "bench/mpi/engine.cpp",
+    "bench/mpi/mpi_communication.cpp",
+    "bench/mpi/one_sided.cpp",
+    "bench/mpi/placement.cpp",
+    "bench/probe/facts.cpp",
+    "bench/topology/main.cpp",
+    "bench/topology/rocm_smi.cpp",
+    "src/call/support_queries.h",
+    "src/ccl/locate.cpp",
+    "src/gpu/cuda.cpp",
+    "src/gpu/expected_vendor.cpp",
+    "src/gpu/find.cpp",
+    "src/gpu/gpu.h",
+    "src/gpu/hip.cpp",
+    "src/gpu/memory_kinds.cpp",
+    "src/gpu/none.cpp",
+}
+"""Who adds a vendor changes these: src/gpu/README.md. All others ask gpu::Runtime for the property."""
+
+
+def files_with_vendors(sources: Mapping[str, str]) -> set[str]:
+    inside = {name: text for name, text in sources.items() if name.startswith(("src/", "bench/"))}
+    return {place.rpartition(":")[0] for place in lines_with(r"\bVendor::", inside, CPP)}
+
+
+def test_vendors_are_compared_where_the_guide_says() -> None:
+    assert files_with_vendors(SOURCES) == VENDOR_FILES
+    guide = SOURCES["src/gpu/README.md"]
+    assert [name for name in VENDOR_FILES if Path(name).name not in guide] == []
+
+
+def test_a_further_file_that_compares_vendors_is_found() -> None:
+    text = "const bool is_hip = gpu.vendor() == gpu::Vendor::hip;\n"
+    assert files_with_vendors({"src/ipc/a.cpp": text, "src/ipc/b.cpp": "// a Vendor\n", "tests/c.cpp": text}) == {
+        "src/ipc/a.cpp"
+    }

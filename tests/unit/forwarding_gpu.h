@@ -15,6 +15,11 @@ class ForwardingGpu : public gpu::Runtime {
 
     [[nodiscard]] gpu::Vendor vendor() const noexcept override { return _other.vendor(); }
     [[nodiscard]] gpu::Versions versions() const override { return _other.versions(); }
+    [[nodiscard]] const char* stream_type() const noexcept override { return _other.stream_type(); }
+    [[nodiscard]] bool threads_begin_with_a_device() const noexcept override {
+        return _other.threads_begin_with_a_device();
+    }
+    [[nodiscard]] bool works_with_gdrcopy() const noexcept override { return _other.works_with_gdrcopy(); }
     [[nodiscard]] int device_count() noexcept override { return _other.device_count(); }
     gpu::Status device_info(int device, gpu::DeviceInfo& info) override { return _other.device_info(device, info); }
     gpu::Status current_device(int& device) noexcept override { return _other.current_device(device); }

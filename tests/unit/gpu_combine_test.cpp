@@ -85,7 +85,7 @@ gpu::Runtime& emulated() {
     static const Library compiler(kCompiler);
     std::string why_not;
     gpu::Runtime& runtime = gpu::find(kChoice, &why_not);
-    if (runtime.vendor() == gpu::Vendor::none) {
+    if (!runtime.is_present()) {
         std::fprintf(stderr, "%s\n", why_not.c_str());
         std::abort();
     }

@@ -267,6 +267,9 @@ TEST(Names, OfVendorsAndKinds) {
     EXPECT_STREQ(to_string(Vendor::none), "none");
     EXPECT_STREQ(to_string(Vendor::cuda), "cuda");
     EXPECT_STREQ(to_string(Vendor::hip), "hip");
+    EXPECT_EQ(choice_of(Vendor::none), Choice::none);
+    EXPECT_EQ(choice_of(Vendor::cuda), Choice::cuda);
+    EXPECT_EQ(choice_of(Vendor::hip), Choice::hip);
     EXPECT_STREQ(to_string(MemoryKind::host), "host");
     EXPECT_STREQ(to_string(MemoryKind::pinned), "pinned");
     EXPECT_STREQ(to_string(MemoryKind::device), "device");

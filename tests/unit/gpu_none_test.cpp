@@ -22,6 +22,8 @@ TEST(None, EveryPointerIsHostMemory) {
         EXPECT_TRUE(none().order_after_default_stream(&variable, info).ok());
     }
     EXPECT_EQ(none().vendor(), Vendor::none);
+    EXPECT_FALSE(none().is_present());
+    EXPECT_STREQ(none().stream_type(), "");
     EXPECT_EQ(none().device_count(), 0);
 }
 

@@ -417,7 +417,7 @@ class VisibleGpu final : public WatchedGpu {
     std::atomic<bool> anonymous{false};  ///< allocations have no identity
     std::atomic<bool> hidden{false};     ///< what is allocated now cannot be touched by the CPU after all
 
-    [[nodiscard]] gpu::Vendor vendor() const noexcept override { return gpu::Vendor::hip; }
+    [[nodiscard]] bool works_with_gdrcopy() const noexcept override { return false; }
     gpu::Status device_info(const int device, gpu::DeviceInfo& info) override {
         const gpu::Status status = WatchedGpu::device_info(device, info);
         info.host_visible_memory = device == 0;
@@ -523,7 +523,7 @@ TEST_F(LargeBarTest, MemoryWithoutAnIdentityIsLookedAtEachTime) {
 TEST_F(LargeBarTest, IsOffWhereThereIsNone) {
     class HiddenGpu final : public WatchedGpu {
       public:
-        [[nodiscard]] gpu::Vendor vendor() const noexcept override { return gpu::Vendor::hip; }
+        [[nodiscard]] bool works_with_gdrcopy() const noexcept override { return false; }
     };
     HiddenGpu hidden;
     const CpuWindow window(hidden, true);

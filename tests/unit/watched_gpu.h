@@ -34,7 +34,7 @@ namespace awaken::emulator_test {
 #endif
     std::string why_not;
     gpu::Runtime& runtime = gpu::find(kChoice, &why_not);
-    if (runtime.vendor() == gpu::Vendor::none) {
+    if (!runtime.is_present()) {
         std::fprintf(stderr, "%s\n", why_not.c_str());
         std::abort();
     }
