@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Everything in one command each; `make help` lists them. The work is done by tools/setup.py (what a bare machine lacks),
 # CMake (tools/build.py) and pytest.
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Gives each rank of a host a GPU of its own, and the cores near it:
 #
 #   mpiexec -n 4 apps/bind_gpu.sh ./program ARGUMENTS      mpiexec -n 4 apps/bind_gpu.sh awaken exec ./program

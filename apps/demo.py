@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shows what Awaken does: the programs of this folder, first without it, then with it. See `make demo`.
 
 Run after the build, with the paths of `make` as defaults. A GPU is used where there is one, with its vendor's runtime;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # nlohmann-json for the benchmarks: the system's package, else its sources by FetchContent. Sets AWAKEN_HAVE_JSON; without
 # it the benchmarks are left out with a message, and everything else still builds.
 include_guard(GLOBAL)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What every target of the project shares: language level, warnings, sanitizers, where things are built and installed.
 #
 # The layout below the build directory is the layout below the installation prefix, so that build/<preset>/bin/awaken

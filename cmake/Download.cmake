@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Downloads sources of which the system has no package.
 include_guard(GLOBAL)
 

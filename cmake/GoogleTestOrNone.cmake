@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # GoogleTest for the unit tests: the system's package, else its sources: those of the package where the build is for
 # another processor, else by FetchContent. Sets AWAKEN_HAVE_GTEST; without it the unit tests are left out with a message,
 # and everything else still builds.

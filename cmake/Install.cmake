@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What a program that links Awaken needs after installation: headers, a CMake package (awaken::awaken) and a pkg-config
 # file. The library and the programs are installed by the folders that build them.
 include_guard(GLOBAL)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The headers of the three MPI ABIs that the core is compiled for, one INTERFACE target each:
 #
 #   awaken_mpi_mpich     libmpi.so.12      MPICH and its family (Intel MPI, Cray MPICH, MVAPICH)

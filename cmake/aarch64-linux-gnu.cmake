@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A toolchain file: builds for 64-bit Arm with Debian's cross compiler (g++-aarch64-linux-gnu).
 #
 #   cmake --preset aarch64 -DAWAKEN_MPICH_ROOT=<prefix> -DAWAKEN_OPENMPI_ROOT=<prefix>

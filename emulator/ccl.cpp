@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libnccl.so.2 and librccl.so.1: the collective communication library of the emulated driver.
 //
 // Each call queues one operation in the given stream, as the real libraries queue a kernel; the stream's thread carries

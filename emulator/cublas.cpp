@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libcublas.so.12 and .13: what programs call of cuBLAS. The forms with 64-bit sizes are there since version 12.
 #include "blas/calls.h"
 

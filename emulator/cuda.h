@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What CUDA's driver and CUDA's runtime have in common: their devices, and rules that differ from HIP's.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libcuda.so.1: the CUDA driver API. The calls are listed in docs/emulator.md.
 //
 // Handles are addresses of the core's objects; numbers of enumerations are those of the driver's ABI. As with the real

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libcudart.so.12 and .13: the part of the CUDA runtime that host programs use. The calls are listed in
 // docs/emulator.md.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures of a device, as a vendor's queries of attributes and its structure of properties give them.
 #pragma once
 

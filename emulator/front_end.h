@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the front ends share: exporting, and the way a call enters the core.
 #pragma once
 

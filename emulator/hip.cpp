@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libamdhip64.so.5, .6 and .7: the HIP runtime on AMD. The calls are listed in docs/emulator.md.
 //
 // Compiled once per major version of ROCm (AWAKEN_HIP_GENERATION): symbols, memory types and the rules of the last

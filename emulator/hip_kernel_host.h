@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the words of a HIP kernel mean when the emulated driver runs it on the host: included before each file of
 // kernels
 // (*.hip) that is compiled into the emulator.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libhipblas.so.1, .2 and .3: what programs call of hipBLAS, as ROCm 5, 6 and 7 have it. The forms with 64-bit sizes
 // are there since hipBLAS 2.3 (ROCm 6.3).
 #include "blas/calls.h"

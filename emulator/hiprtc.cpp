@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HIP's run-time compiler: part of libamdhip64.so.5, a library of its own (libhiprtc.so) since ROCm 6. See
 // rtc_program.h.
 #include "rtc_program.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libhsa-runtime64.so.1: the runtime beneath HIP, which HIP initialises with its first call. Only so much of it as
 // tells whether that has happened.
 #include <cstdint>

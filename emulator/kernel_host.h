@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host side of src/gpu/kernels/portable.h: what a kernel's text means when the emulated driver runs it.
 //
 // Each thread of a block is a fiber (kernel_scheduler.cpp); all fibers of a launch share one host thread, that of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machine that the emulated management libraries (NVML, ROCm SMI) tell of: as many GPUs as the driver has, all
 // connected alike, by AWAKEN_EMULATE_LINKS.
 #pragma once

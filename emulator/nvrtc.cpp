@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libnvrtc.so.12 and .13: CUDA's run-time compiler. See rtc_program.h.
 #include "rtc_program.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AMD's management library for the emulated machine: the calls by which programs ask after links.
 #include <cstdint>
 

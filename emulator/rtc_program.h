@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What NVRTC and HIPRTC have in common here: they "compile" texts whose kernels the emulator was built with.
 //
 // The image they yield names the kernels; loading it finds them in the registry (core/kernel.h). Any other text is

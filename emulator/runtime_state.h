@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the two run-time libraries (CUDA's and HIP's) have in common: a current device that is there without being asked
 // for, and a last error.
 #pragma once

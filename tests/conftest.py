@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all tests share: options, markers, and the fixtures that start rank programs."""
 
 from __future__ import annotations

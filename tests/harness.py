@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starting rank programs under the MPIs of this machine, and cleaning up after them.
 
 A run gets a session, a temporary folder and a mark in its environment of its own. When it hangs (its time is up, or a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The include graph of src: which folder uses which.
 
 By hand, `python tests/include_graph.py` prints the graph, as Mermaid.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test run that was interrupted goes on where it was, as a build does.
 
 Each test that passes is written down at once. When a run ends by itself, the record is removed; what an interrupt, a

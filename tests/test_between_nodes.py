@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages between processes of different nodes: tests/ranks/between_nodes.cpp, many of them at once
 (tests/ranks/message_windows.cpp), and what MPI promises of all messages.
 

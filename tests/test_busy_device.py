@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI calls while the GPUs are busy with work that ends only after them: tests/ranks/busy_device.cpp.
 
 What waits for the GPU hangs there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ways that a collective may take on one node, each forced in turn, with the same results as host buffers.
 
 tests/ranks/collectives.cpp compares every collective with what host buffers give; the report says which way it went.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a datatype with gaps costs on a GPU: operations counted by the emulated driver, on each path.
 
 That the bytes are right is for tests/ranks/datatypes.cpp and tests/ranks/random_program.cpp, on every mix of memory.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that have used up their file descriptors, or may open few: tests/ranks/descriptors.cpp."""
 
 from __future__ import annotations

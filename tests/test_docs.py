@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documentation: pages that are made from data are current, links lead somewhere, lines are not too long."""
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ def test_lines_fit(page: Path) -> None:
 def test_the_first_program_is_shown_as_it_is(page: str) -> None:
     blocks = re.findall(r"^```cpp$\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
     (shown,) = (block for block in blocks if "d_number" in block)
-    program = [line.strip() for line in (ROOT / "apps" / "examples" / "first.cpp").read_text().splitlines()]
-    assert len(program) <= 20
+    licence, *program = (ROOT / "apps" / "examples" / "first.cpp").read_text().splitlines()
+    assert "SPDX" in licence and len(program) <= 20
+    program = [line.strip() for line in program]
     assert set(shown.splitlines()) <= set(program)
 
 

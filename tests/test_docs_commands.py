@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the commands that the documentation shows, and compares what they print with what the pages say.
 
 A page is one shell session from top to bottom, in a copy of the tree's layout. What counts as a command:

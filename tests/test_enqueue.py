@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI's stream API on any MPI: see include/awaken/mpix_stream.h and tests/ranks/enqueue.cpp."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPU fails in one rank: messages and collective calls end in all ranks (tests/ranks/failing_device.cpp)."""
 
 from __future__ import annotations

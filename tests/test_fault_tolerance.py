@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Revoked communicators and dead ranks under Open MPI with User Level Failure Mitigation (ULFM)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of facts about MPI functions (src/loader/functions.txt), and what is derived from names."""
 
 from __future__ import annotations

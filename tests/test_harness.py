@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose the files in /dev/shm are that tests find, and what ends a test that hangs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folders of src use each other downwards only, in the order that CONTRIBUTING.md gives."""
 
 from __future__ import annotations

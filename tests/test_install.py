@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is installed works from outside: linking with pkg-config and CMake, a build for a cluster's own MPI, a wheel."""
 
 from __future__ import annotations

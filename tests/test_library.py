@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The library as a file, its errors at start, its checks, and injected faults of the GPU driver."""
 
 from __future__ import annotations

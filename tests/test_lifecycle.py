@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that begin or end in an unusual way: tests/ranks/lifecycle.cpp, one mode per run."""
 
 from __future__ import annotations

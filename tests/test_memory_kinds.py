@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of memory in info values (MPI-4.1, 11.4.3): tests/ranks/memory_kinds.cpp."""
 
 from __future__ import annotations

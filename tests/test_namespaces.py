@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks of one node in pid namespaces of their own, with one /dev/shm for all or one for each, as in containers.
 
 Each MPI is told to use only what it can there: MPICH not to copy between processes by their ids, Open MPI to use TCP.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPIs that take device memory by themselves: who is believed, and what is handed to them then.
 
 With its licence `host-access` the emulated driver lets the host touch device memory: every MPI is GPU-aware then, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One-sided communication on device memory: tests/ranks/one_sided.cpp, where ranks reach each other's and elsewhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recipes of packages/: what they say of the project is true, and the tools of their kind take them."""
 
 from __future__ import annotations

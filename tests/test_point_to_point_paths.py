@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What MPI promises of messages, held against every path that they may take.
 
 tests/ranks/completion.cpp (nothing hangs, nothing dawdles), messages.cpp (what a receiver is told and given),

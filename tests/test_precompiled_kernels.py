@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that were compiled when Awaken was built: what compile_kernels.py makes, and that they are what runs.
 
 The emulated run-time compilers make code for the emulated GPUs. NVRTC, from the package index, makes real code, whose

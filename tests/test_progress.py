@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test run that was interrupted goes on where it was, and one that ended by itself begins anew."""
 
 from __future__ import annotations

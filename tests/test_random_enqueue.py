@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random programs of operations that streams order against the same programs in plain functions on host memory.
 
 See tests/ranks/random_enqueue.cpp. A failing program is named with the command that repeats it; put its seed into

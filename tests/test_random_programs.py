@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random MPI programs on mixed buffers against the same programs on host memory under the plain MPI.
 
 See tests/ranks/random_program.cpp. A failing program is named with the command that repeats it; put its seed into

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rank programs, each under the MPIs and GPU runtimes that together reach every path.
 
 By default every program runs on two ranks under each ABI and each vendor once, and the collectives on three; --long

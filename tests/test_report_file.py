@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a report goes that AWAKEN_REPORT asks for: whatever the file is or lacks, the run ends, and its report is kept
 or its user told."""
 

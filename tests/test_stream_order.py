@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AWAKEN_DEFAULT_STREAM=order: messages as parts of the default stream. See docs/decisions/0042.
 
 The rank programs of messages give the same results as ever; tests/ranks/stream_order.cpp holds the streams up and shows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The timeline that AWAKEN_TRACE records: tests/ranks/traced.cpp under every MPI, and what its trace says.
 
 The files are read here as any reader of Chrome's trace format reads them, with a JSON parser and nothing of Awaken's;

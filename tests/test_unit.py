@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The unit tests: every GoogleTest program of the build, as one test each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `make wheels` and `make release` check of what they build, and with --long a whole release."""
 
 from __future__ import annotations

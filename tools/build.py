@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds a preset with CMake and Ninja, and installs it into .venv.
 
 Two commands may want the same build folder at a time. A build has it for itself, and tests share it (tests/progress.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the tables and pictures of the pages on performance from the measurements in bench/results.
 
     python3 tools/docs.py           writes them, as `make docs` does

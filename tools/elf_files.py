@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the ELF files of a wheel need of the machine they run on."""
 
 from __future__ import annotations

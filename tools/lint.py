@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the source's style: clang-format, ruff and mypy, and clang-tidy on the files of a build.
 
 Exit status 1 when there is something to correct. clang-tidy remembers, by content, which files were clean, so that a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds what a release consists of, in dist/: wheels, source archive, SHA256SUMS and a software bill of materials.
 
 Each artefact that runs on this machine is installed into an empty environment and used, so that none is published that

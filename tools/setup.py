@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sets up, in the working tree, everything that Awaken's build, demo and tests need.
 
 Only Python's standard library is used, because this runs on a bare machine. Each step is skipped when what it leaves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the documentation site: `make docs` runs it after tools/docs.py.
 
     .venv/bin/python tools/site.py     writes build/site

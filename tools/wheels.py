@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds wheels for x86-64 and aarch64 that run from glibc 2.28 on (RHEL 8), all on this machine.
 
 The compiler is Zig's, from its Python package: it brings the symbol lists of every glibc since 2.17 and its own libc++,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sum of a large array of doubles over all GPUs, in place: MPI_Allreduce on device pointers beside ncclAllReduce.
 //
 // This is the reduction at the heart of electronic-structure codes, which add up a matrix that is spread over all

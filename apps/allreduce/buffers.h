@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device arrays that are summed: their input, their exact sum, and the comparison.
 //
 // Each call works in place, so its buffer holds the result afterwards and not the input. Summing that again would make

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU vendor's own collective library, NCCL or RCCL, as far as the programs under apps/ use it.
 //
 // Both have the same API (https://docs.nvidia.com/deeplearning/nccl, https://rocm.docs.amd.com/projects/rccl). It is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU side of what the programs under apps/ have in common.
 #pragma once
 

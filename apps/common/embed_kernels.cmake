@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes OUTPUT, a C++ source that defines `extern const char* const NAME` as the text of INPUT, a file of kernels.
 cmake_minimum_required(VERSION 3.25)
 file(READ ${INPUT} text)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of a program, compiled when it runs.
 //
 // A program keeps its kernels in a file kernels.hip beside it, whose text the build embeds (embed_kernels.cmake), so

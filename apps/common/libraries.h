@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the GPU vendor's libraries are, which the programs under apps/ open when they run.
 #pragma once
 

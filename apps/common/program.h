@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the programs under apps/ do besides their lesson: options, and ending on all ranks at once when they are used
 // wrongly. Host memory and MPI only; device.h has what concerns the GPU.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named stretches of a program's time, for whatever can show them:
 //
 //   apps::Range range("stencil");   // until the end of the scope; ranges may lie in one another

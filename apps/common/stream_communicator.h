@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator whose operations a stream of the GPU orders, by MPI's stream API.
 //
 // MPICH has these functions, and the preloaded Awaken gives them to every MPI (docs/streams.md). They are looked up

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first program of one's own: MPI adds up numbers that lie in GPU memory.
 #include <hip/hip_runtime.h>
 #include <mpi.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A halo in a graph: each step is one launch, its messages included.
 //
 // A ring of cells lies on the GPUs of all ranks, and in each step every value moves on by one cell. For that a rank

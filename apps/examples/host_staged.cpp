@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transfer of point_to_point.cpp for an MPI that knows nothing of GPUs: the program copies through the host.
 //
 // It runs on any MPI, with Awaken or without. The host buffer is pinned, so the GPU reaches it directly.

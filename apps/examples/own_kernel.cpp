@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A buffer that kernels have written goes round a ring of ranks: what a program with kernels of its own must wait for.
 //
 // MPI takes no stream. A GPU-aware one sees to it that work in the default stream is over before it reads a buffer, but

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of own_kernel.cpp.
 
 /// buffer[i] = first + i

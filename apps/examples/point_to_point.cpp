@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device buffer is sent from rank 0 and received into a device buffer of rank 1: the smallest GPU-aware program.
 //
 // The buffers hold whole numbers, the element's own index, so that the receiver knows each one. Ranks from 2 on only

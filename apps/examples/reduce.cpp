@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device buffers are reduced over all ranks, in two reductions that show how much programs expect of MPI and the GPU's
 // order.
 //

@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 ! A ring of ranks in Fortran: each rank passes a device array to the next one, then all of them sum one up.
 !
 ! Fortran has no name for device memory: hipMalloc gives a C address, and c_f_pointer makes a Fortran array of it, which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A ring of ranks in Python: each rank passes a device array to the next one, then all of them sum one up.
 
 mpi4py takes every array that tells its address by `__cuda_array_interface__`, as CuPy arrays and PyTorch tensors do.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unified (managed) memory: the same pointer serves the CPU, the GPU and MPI, without a copy in the program.
 //
 // Rank 0 writes its buffer on the CPU and sends it; rank 1 checks it on the CPU, negates it there and sends it back,

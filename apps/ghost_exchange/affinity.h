@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the ranks are: on which host, cores, memory node and GPU. That decides about a factor of three in time, and a
 // launcher's defaults are often wrong.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An array of doubles in one kind of memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What must hold whatever the decomposition, the memory and the exchange, and the ways to see the field from outside.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is computed on a block: by loops on the CPU, or by kernels (kernels.hip) in a stream.
 #pragma once
 

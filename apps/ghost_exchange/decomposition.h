@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the global field is spread over the ranks, and where the cells of a rank's block lie in memory.
 //
 // The field has imax x jmax cells; i goes along a row, j from row to row, and row 0 is at the bottom. The ranks form a

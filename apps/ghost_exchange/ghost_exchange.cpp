@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A five-point average of a field that is spread over the ranks' GPUs, and the exchange of the blocks' halos.
 //
 // Most simulations on grids do this: compute a step, then swap the cells at the borders with the neighbours. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "halo_exchange.h"
 
 #include "program.h"

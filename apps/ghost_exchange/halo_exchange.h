@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The update of a block's halo from the neighbours' cells, in nine ways that give the same halo.
 //
 // All exchange the columns first and then the rows, so that the corners arrive without messages to diagonal neighbours

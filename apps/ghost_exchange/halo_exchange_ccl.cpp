@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The packed exchange by sends and receives of NCCL or RCCL, which know streams.
 //
 // Packing, sending, receiving and unpacking are queued one after the other in one stream, and the CPU waits once, at

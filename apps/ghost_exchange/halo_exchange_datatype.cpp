@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI datatypes describe the columns and rows where they are: the program packs nothing and has no buffers.
 //
 // Where x is device memory, it is the MPI that has to gather columns there. What that costs is a property of the MPI.

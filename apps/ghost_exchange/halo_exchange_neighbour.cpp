@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A neighbourhood collective on a Cartesian communicator: one call for the columns, one for the rows.
 //
 // The communicator knows the neighbours, so the program names neither ranks nor tags. One call for all four sides would

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The packed exchange in parts, so that the CPU can compute between them: messages are started, looked after, and
 // waited for in the end.
 //

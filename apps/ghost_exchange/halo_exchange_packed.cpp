@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Columns are packed into buffers and travel as one message to each side; rows travel from where they are.
 //
 // With a GPU-aware MPI, buffers and rows are device memory: nothing passes through the host. The CPU has to wait for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The packed exchange with persistent requests: each message is described once and started in every update.
 //
 // A request belongs to its buffer. The columns' buffers stay, but the rows lie in the field, which is in one of two

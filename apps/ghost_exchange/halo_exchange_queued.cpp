@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The packed exchange by MPI's stream API: the kernels' stream orders the messages, and the CPU waits for none.
 //
 // Packing, messages and unpacking are queued one after the other, as with NCCL (halo_exchange_ccl.cpp), but as ordinary

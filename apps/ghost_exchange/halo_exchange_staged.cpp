@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The packed exchange on an MPI without GPU support: everything that travels is copied to buffers in host memory first
 // and back afterwards, by the program.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The columns and rows of a halo as MPI datatypes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels. `x` points at the first owned cell unless it is said otherwise, and rows are `stride` cells apart.
 
 /// sum / 5, rounded as a division rounds. A GPU divides in a dozen steps, and the stencil would wait for them: here a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The links between two GPUs of one host, as the vendor's management library tells of them: NVML, or ROCm SMI.
 #pragma once
 

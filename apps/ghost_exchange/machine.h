@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank computes with: its GPU, the kernels compiled for it, NCCL or RCCL where they are asked for; and what is
 // known of the GPU's limits.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The field on one rank: its two arrays, who computes on it, who exchanges its halo, and the order of the steps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What gpu_runtime.cpp tells beyond the HIP API.
 #ifndef AWAKEN_APPS_GPU_RUNTIME_H
 #define AWAKEN_APPS_GPU_RUNTIME_H

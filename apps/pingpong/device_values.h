@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fill() and wrong() of ping_pong.h for an array in device memory, in slices of 8 MiB: checking a gigabyte needs no
 // second gigabyte on the host.
 #pragma once

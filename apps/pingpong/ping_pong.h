@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the three ping-pong programs share: options, the values that are sent, and the line that is printed.
 //
 // The values. Each size and each purpose has its own, so a byte that arrives at the wrong place, is left over from

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ping-pong between two ranks, host memory to host memory.
 //
 // The starting point: plain MPI, no GPU.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ping-pong between two ranks, device memory to device memory, by a GPU-aware MPI.
 //
 // The data lives on the GPU, and its device pointer goes straight into the MPI calls. There is nothing to stage and no

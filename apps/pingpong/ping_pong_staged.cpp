@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ping-pong between two ranks, device memory to device memory, staged by the program.
 //
 // The data lives on the GPU, and MPI cannot reach it: each transfer is copied to the host, sent from there, received

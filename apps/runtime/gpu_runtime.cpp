@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Forwards the HIP calls of hip/hip_runtime_api.h to the GPU runtime that the machine has, found when the program runs.
 //
 // The runtime is opened once, at the first call: the first library, AMD's before NVIDIA's and newest first, that can be

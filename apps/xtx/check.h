@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether S is right: expected elements, how far rounding may move them, and the comparison.
 //
 // The input that the original has, all entries of absolute value 1/N, makes every element M/N^2, at any size. A random

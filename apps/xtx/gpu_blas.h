@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The matrix product of the GPU vendor's BLAS: cuBLAS on NVIDIA, hipBLAS on AMD.
 //
 // Both have the same calls (https://docs.nvidia.com/cuda/cublas, https://rocm.docs.amd.com/projects/hipBLAS) under

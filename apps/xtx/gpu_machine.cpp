@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU: one stream computes, another communicates, and events stand between them and the host.
 #include <algorithm>
 #include <vector>

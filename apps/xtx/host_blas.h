@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The matrix product on the CPU: by a BLAS that is found when the program runs, or by loops of our own.
 #pragma once
 

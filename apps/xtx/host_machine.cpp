@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU in place of a GPU: a thread works off what a GPU's compute stream would, so that products overlap with
 // reductions here too.
 #include <algorithm>

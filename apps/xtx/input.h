@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What X holds: the same numbers whatever the ranks, so that S is the same.
 #pragma once
 

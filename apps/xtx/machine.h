@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the products are made and the blocks lie: a GPU with two streams, or the CPU with a thread in place of the
 // first.
 //

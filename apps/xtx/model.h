@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a pipeline of products and reductions has to take: the model against which overlap is judged.
 //
 // Block k is communicated (reduced and copied to the host) while block k + 1 is multiplied. So the first product and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The products and reductions of all blocks, one after the other or overlapping.
 //
 //   compute stream        | product 1 | product 2 | product 3 |  ...

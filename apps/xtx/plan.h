@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sizes of the problem: who owns which rows, how the columns are cut into blocks, what each block holds.
 //
 // S = X^T X, where X has M rows and N columns. Of the symmetric S only the block lower trapezoid is made: block k takes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sum of a block over all ranks, in place, by four ways.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that does one thing after the other: on the host, what a stream is on a GPU.
 #pragma once
 

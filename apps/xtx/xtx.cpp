@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The overlap matrix S = X^T X of vectors that are spread over all ranks, with products and reductions overlapping.
 //
 // Electronic-structure codes make this matrix in each step: X has as many rows as the mesh has points, and a column for

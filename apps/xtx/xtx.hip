@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the X^T X program: filling X, and numbers of two precisions. All work with any number of threads.
 
 /// Number `index` of a sequence of pseudo-random numbers in [-1, 1): the bits of SplitMix64 (Steele, Lea and Flood,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The list of all benchmarks: what each is called, how it is measured, and what its output looks like. It knows
 // nothing of MPI: help, parsing, printing and tests read it.
 #pragma once

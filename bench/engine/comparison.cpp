@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of a comparison. Three blocks, each with a line a size and a column a contender: times, ratios, bandwidths.
 #include <algorithm>
 #include <limits>

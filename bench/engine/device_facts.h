@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a GPU is at besides what its runtime tells: clocks and links, for the manifest of a run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs as JSON, schema "awaken-bench" version 1 (docs/benchmarks-output.md), and back. Units are part of the names.
 // What is written and read is the same, so that lists of names and members do both.
 #include <nlohmann/json.hpp>

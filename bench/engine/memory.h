@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers of a benchmark: of every kind, with guard bytes before and behind, and proof of where they are.
 #pragma once
 

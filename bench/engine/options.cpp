@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One table holds every option: how it is spelt, what it means, what it does. Parsing (getopt_long, as OMB parses), the
 // help text and the documentation's list come from it; which test takes which option of OMB is in the catalogue.
 #include "engine/options.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of `awaken bench`: those of the OSU micro-benchmarks in their spelling, and ours. One table
 // (options.cpp) gives parsing, the help text and the documentation.
 #pragma once

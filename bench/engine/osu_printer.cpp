@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The output of the OSU micro-benchmarks, for the scripts that read it. The formats are those of version 7.4's source,
 // and 7.5's as printed; 7.0 differs in its headers only.
 //

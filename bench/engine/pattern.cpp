@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two kinds of data. What is only moved must not agree with itself when shifted, swapped between peers or left over
 // from an earlier iteration. What is summed must in addition have a sum that no order of additions can round or
 // overflow, and that one rank can compute without adding up all the others' buffers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data whose correct result is known exactly, for every operation and element type.
 #pragma once
 

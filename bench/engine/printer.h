@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output. A printer gets each row as soon as it is measured.
 #pragma once
 

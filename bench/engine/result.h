@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The results of a run, as the engine hands them to printers and to JSON.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file of --json. It is replaced as a whole, so that it is valid whenever somebody looks and whatever becomes of
 // the run; a pipe or a device is written into instead, for in its place there must be no file.
 #pragma once

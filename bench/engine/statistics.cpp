@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The median and its interval make no assumption about the distribution of times, which is never normal: skewed, with
 // several modes, cut off at the left. Sources: Le Boudec, "Performance Evaluation of Computer and Communication
 // Systems" (EPFL Press 2010), theorem 2.1 and appendix A, for the interval; Efron and Tibshirani, "An Introduction to

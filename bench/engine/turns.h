@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns between contenders that cannot share processes (another MPI, another environment).
 //
 // Each such group of contenders is a launch of its own (mpiexec ... awaken bench ...). So that they are measured in the

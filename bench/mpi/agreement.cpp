@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks come to one end.
 #include <sched.h>
 #include <sys/ioctl.h>

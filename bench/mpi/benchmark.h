@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's view of one benchmark. The engine owns sizes, repetition, contenders, statistics and output; a benchmark
 // owns its buffers and knows how to run, check and sum up one size.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clock of all measurements: monotonic, 25 ns a reading.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collective benchmarks: blocking, nonblocking with overlap, and persistent. What a collective moves is in
 // collective_plan.cpp; here is how it is run, timed and checked, once for all of them.
 //

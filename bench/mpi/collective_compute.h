@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank computes while a nonblocking collective is under way: arithmetic for a chosen time, on the CPU, on the
 // GPU or on both (-r), with calls that let the MPI make progress in between (-t).
 //

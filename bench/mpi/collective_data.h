@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The data of a check: written before the call, and compared with what must be there after it, piece by piece, so that
 // buffers may be larger than what is to spare of host memory.
 //

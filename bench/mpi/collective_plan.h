@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each collective moves: who sends what, and what must have arrived. One function of a few lines and one row of a
 // table for each collective; buffers, calls, data and checks all follow from its answer.
 //

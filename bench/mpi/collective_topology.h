@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The neighbours of neighbourhood collectives (-N): a periodic grid, or a graph read from a file, both in the order in
 // which the OSU micro-benchmarks list them.
 //

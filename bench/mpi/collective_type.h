@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The datatype of one message of a collective: so many elements, or -D's derived type with its gaps.
 //
 // Compiled once per MPI ABI.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a contender can do: send, receive, and call collectives on buffers of the run. Benchmarks are written once
 // against this interface; the MPI itself, the layer, hand-staging and NCCL/RCCL implement it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures contenders side by side. At each size all contenders first show that they deliver the right data, then take
 // turns in short blocks, in an order that rotates from round to round: what disturbs the machine meanwhile (other
 // programs, clocks, temperature) meets all of them alike.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine: sizes, repetition, contenders, statistics and output around a benchmark.
 #pragma once
 

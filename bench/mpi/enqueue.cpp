@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI's stream API as a contender: operations that the stream of a program's kernels orders, queued by the layer.
 #include <dlfcn.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What processes do first: a message, an exchange or a reduction, before which no memory of these buffers has been
 // communicated. The engine's cold first call is the first of the process, since a launch runs one contender at one size
 // (runner/launches.cpp); what it runs after that is the second.

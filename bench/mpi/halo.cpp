@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exchange of a halo as programs write it: kernels in a stream, mostly the default one, make what is sent, messages
 // go both ways around a ring of ranks, and the kernels of the next step follow. It measures who waits between them: a
 // CPU for its kernels, or a stream for the messages.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images of GPU buffers in host memory, for staging by hand: allocated once, copied on one stream.
 //
 // Compiled once per MPI ABI.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts beyond what an int holds: the functions of MPI-4 that take them, and derived types where an MPI has none.
 //
 // Compiled once per MPI ABI.

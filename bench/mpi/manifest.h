@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What must be known to compare one run with another.
 #pragma once
 

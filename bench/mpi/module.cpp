@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module of one MPI ABI: starts MPI, finds out what all ranks must know, runs, and ends MPI.
 #include <sys/stat.h>
 

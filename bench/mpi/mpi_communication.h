@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The MPI as a contender: its own functions, or those of the layer above it. Other contenders build on it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The MPI's functions as a table: the library's own, or those that the process reaches by name, which are the layer's
 // where it is loaded.
 //

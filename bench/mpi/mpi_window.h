@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A window of the MPI.
 //
 // Compiled once per MPI ABI.

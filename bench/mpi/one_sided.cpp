@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-sided benchmarks: what is done in whose window, in which epoch, and what of it is timed. Orders of calls and
 // formulas are those of the OSU micro-benchmarks 7.4, so that values can be compared.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Point-to-point benchmarks: who sends what to whom, in which order, and what is timed. Loops and formulas are those of
 // the OSU micro-benchmarks 7.4, so that values can be compared; where theirs reads the clock for each message, ours
 // reads it for a batch that is long enough for the clock not to weigh.

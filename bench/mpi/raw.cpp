@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hardware's limit for a message: a GPU copies between its own buffer and one of another rank, which IPC has mapped
 // for it. Messages are fetched by the receiver; what a one-sided operation writes is brought by its origin.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work of a contender that is done again and again: in a graph, where the contender is replayed.
 #pragma once
 

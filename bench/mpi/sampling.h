@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Samples of tests between two ranks: how they are taken, and what all ranks' samples come to.
 //
 // Compiled once per MPI ABI.

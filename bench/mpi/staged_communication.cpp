@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a program does by hand when its MPI takes no device memory, done well: images of the device buffers in pinned
 // host memory, allocated once; copies on one stream; the MPI's own functions on the images. A program that communicates
 // once does not page-lock memory for it: in `first` the images are pageable.

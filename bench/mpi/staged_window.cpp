@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a program does by hand whose MPI takes no device memory: the window is over a host image. The target copies its
 // memory into the image before others may read it, and back after they have written; the origin copies what it puts out
 // of the GPU, and what it has got into it once the epoch is over.

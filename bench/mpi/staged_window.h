@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A window staged by hand.
 //
 // Compiled once per MPI ABI.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL and RCCL as a contender: each call as a program that uses the library itself would make it. Collectives that the
 // library has are called; those that programs compose of sends and receives are composed so. What neither gives is
 // said.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conformance matrix. A cell may crash, hang or fail, so each is announced before it is tried; whoever started the
 // job sees from the last announcement which cell ended it, and starts another job behind that cell.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of the conformance matrix: all MPI functions that take a buffer for communication, each with a check
 // that carries a call out and compares what arrives.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the probe can be asked for. Each command is run by all ranks of a job, and tells what it finds by records.
 //
 // Compiled once per MPI ABI.

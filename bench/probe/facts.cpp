@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank can tell of itself: its host and processors, its GPU, its MPI, and the libraries beside it.
 #include <dlfcn.h>
 #include <sched.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program behind the child jobs of `awaken doctor` and `awaken topo`: finds the MPI, and gives the words to the
 // module that was compiled for its ABI.
 #include <cstdio>

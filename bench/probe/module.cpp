@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The module of one MPI ABI: reads the words, starts MPI, carries one command out, and ends MPI.
 #include <charconv>
 #include <cstdio>

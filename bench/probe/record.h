@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a probe tells the process that started its job: lines on stdout that begin with "@awaken " and hold one JSON
 // object each. Launchers may put something before the line, and other output between lines.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast things are: copies between GPUs and to the host without MPI, and messages between the ranks.
 #include <dlfcn.h>
 

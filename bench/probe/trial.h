@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One cell of the conformance matrix while it is tried: buffers of the cell's kind, known contents, and what is wrong.
 //
 // Compiled once per MPI ABI.

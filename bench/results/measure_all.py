@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures on a machine with two GPUs all that the pages of docs/ show, and writes it as JSON.
 
     python3 bench/results/measure_all.py --awaken build/release/bin/awaken --mpich .venv/bin/mpiexec \\

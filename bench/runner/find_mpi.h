@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finding the MPI that this process is to run on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Comparing contenders that cannot share processes: each group of them is launched by itself, and they take turns
 // (engine/turns.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the runner hands to a module: the MPI library that it has opened.
 #pragma once
 

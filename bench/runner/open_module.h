@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The modules of this folder's programs, one per MPI ABI.
 #pragma once
 

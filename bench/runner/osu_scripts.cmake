@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes BIN/osu_NAME for every test in CATALOGUE, the source of the list of tests, and TREE/FOLDER/osu_NAME, where OMB's
 # installation has it; removes those of tests that no longer exist. The source and not the runner is read: a build for
 # another machine cannot run it. Scripts and not links, which a wheel cannot hold.

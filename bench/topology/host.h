@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the system tells of the machine around the GPUs: NUMA nodes, network cards, and the ways between them.
 #pragma once
 

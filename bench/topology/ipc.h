@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a process can use the GPU memory of another one: tried between this process and a child of it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a vendor's management library tells of GPUs and the links between them.
 #pragma once
 

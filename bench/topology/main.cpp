@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program behind `awaken topo`: tells what it finds of this machine's GPUs as one JSON object on stdout. It knows
 // no MPI; docs/topology.md describes the object.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The raw matrix: copies between the memory of each two GPUs, and of each GPU and the host, in one process and without
 // any MPI.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVIDIA's management library: the links of a GPU, and what is at their other ends.
 //
 // A link ends at another GPU, whose address is then the one that is told, or at a switch. On machines with NVSwitch

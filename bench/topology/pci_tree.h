@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the ways of two PCI devices to the processors meet. By hwloc where the build found it, else by sysfs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AMD's management library: type, hops and bandwidth of the link between two GPUs.
 //
 // It tells no number of links. The least bandwidth of a pair is that of one link and the largest that of all, so their

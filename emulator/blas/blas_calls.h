@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that cuBLAS and hipBLAS name alike, from the vendor's beginning (AWAKEN_CALL) on. cuBLAS adds a version to
 // them: cublas.cpp has a table. Included once by each of their .cpp files, after it has said what differs (Api).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What cuBLAS and hipBLAS have alike in their calls. Each says in a struct what differs: its numbers, and which mistake
 // it finds first.
 #pragma once

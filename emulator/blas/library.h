@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the emulated cuBLAS and hipBLAS have in common: handles, and products that are queued in a stream.
 #pragma once
 

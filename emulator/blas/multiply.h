@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arithmetic of the emulated BLAS: C = alpha op(A) op(B) + beta C on memory that the host can read.
 #pragma once
 

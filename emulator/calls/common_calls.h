@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that all front ends have under the same name.
 //
 // CUDA's driver names some otherwise: cuda_driver.cpp has a table.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that CUDA's driver and CUDA's runtime have, and HIP has not, or in another way.
 //
 #pragma once

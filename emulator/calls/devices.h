@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of errors, and what is told of devices.
 #pragma once
 

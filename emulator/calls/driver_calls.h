@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of CUDA's driver that HIP took over.
 //
 // The driver's own names for some are in a table in cuda_driver.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a call enters the core, for all front ends. The other headers of this folder have the calls themselves.
 //
 // A front end is CUDA's driver, CUDA's runtime or HIP. Its .cpp file says in a struct `Api` what differs, and how its

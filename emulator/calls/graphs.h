@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Captures of streams, and graphs. CUDA's driver, its runtime and HIP name them alike.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory: allocating, asking about it, pools, and sharing it between processes.
 #pragma once
 

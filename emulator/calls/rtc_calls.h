@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of NVRTC and HIPRTC, which have the same names after a beginning of their own.
 //
 // Included once by each of their .cpp files, which says how names begin (AWAKEN_CALL).

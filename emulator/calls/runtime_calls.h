@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of the two run-time libraries, which HIP took over from CUDA's.
 //
 // CUDA's names of the forms for a default stream per thread are in a table in cuda_runtime.cpp.

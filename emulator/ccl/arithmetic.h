@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types and reductions of the emulated collective communication library.
 #pragma once
 

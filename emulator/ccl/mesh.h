@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of an emulated communicator find each other and exchange bytes.
 //
 // The process that makes the unique identifier listens at an abstract socket, whose name is in the identifier, in a

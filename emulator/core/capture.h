@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Captures of streams into graphs.
 //
 // What is given to a stream under capture is recorded instead of done. A graph is the list of its work in the order of

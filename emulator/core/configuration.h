@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the environment asks the emulated driver to be. Read once, at the first call into any of its libraries.
 // docs/emulator.md lists the variables. CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES are read as
 // the real drivers read them.

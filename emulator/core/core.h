@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machine that all front ends of a process share: devices, contexts, memory, handles.
 //
 // There is one Core a process, made by the first call into any front end and never destroyed: programs, libraries and

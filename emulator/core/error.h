@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One enumeration of errors for all front ends: the CUDA driver's numbers, which the CUDA runtime (since 10.1) and HIP
 // share. Where a vendor answers another number in some situation, its front end translates.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules, functions and the run of a kernel on the host.
 #pragma once
 

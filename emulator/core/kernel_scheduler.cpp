@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a kernel's threads as fibers on one host thread.
 //
 // A fiber runs until its kernel returns, waits at a barrier or pauses in a loop. All blocks of a launch are under way

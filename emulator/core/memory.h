@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of the emulated machine.
 //
 // Device memory lies in memfd files, one a block. One range of addresses is reserved for it, twice as long as needed:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory operations of streams: a stream writes a value to memory, or waits for one.
 //
 // The program, a kernel or another process may write what a stream waits for, and they tell nobody. So the stream looks

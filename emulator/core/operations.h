@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the calls of all front ends do, once. A front end decodes its arguments, finds the context, and calls these.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams, events, and the order between them.
 //
 // Each stream has a worker thread (started by its first asynchronous operation) that runs its operations in order. What

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses and physical memory apart: what cuMemAddressReserve, cuMemCreate, cuMemMap and their like do.
 //
 // Physical memory is a file. A mapping is an allocation of the kind `mapped` at an address of a reservation; the file

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Awaken's public C interface.
  *
  * No program needs it: preloading the library is enough. It is there for programs and libraries that want to ask what

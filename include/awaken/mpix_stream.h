@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MPI's stream API, for every MPI: operations that a GPU's stream orders.
  *
  * MPICH's mpi.h declares the first functions itself; this header adds what an MPI lacks. Its functions are there when

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What mpix_stream_f08.f90 calls: Fortran's handles, constants and buffers become those of C.
  *
  * A status is not copied: a thread of the layer writes it later. mpi_f08 has C's form of it.

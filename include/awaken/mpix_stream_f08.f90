@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 ! MPI's stream API for programs that use mpi_f08: the functions of mpix_stream.h, with the arguments that mpi_f08 would
 ! give them. Compile it with the MPI's Fortran compiler, and mpix_stream_f08.c beside it with its C compiler:
 !

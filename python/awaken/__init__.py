@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Awaken makes any MPI GPU-aware.
 
 MPI programs need nothing of this package: they are run by the native command `awaken exec`. The package holds the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of `awaken` that are written in Python; the native program `awaken` passes on what it does not know."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of apps/ in a report: what one run of them printed about itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Charts as SVG: lines over message sizes, ratios, heat maps, bars and timelines.
 
 Static pictures without script, so that they print and open anywhere. Each is drawn for a wide and for a narrow

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken compare OLD NEW`: what has become faster or slower, test by test and size by size. docs/reports.md
 describes it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conformance matrix: each communication function of MPI with each kind of memory, tried for real.
 
 Many cells run in one job. The probe says which cell it begins; when a job crashes or hangs, that cell is to blame, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conformance matrix as one HTML page that needs nothing else. All text from outside is escaped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From measured series to charts: which belong together, how they are called, which style each gets, and what to
 see in them."""
 

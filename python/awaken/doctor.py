@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken doctor`: whether the MPI at hand takes GPU memory, by itself and with Awaken, and what would improve it.
 
 Everything is tried for real, in child jobs under the MPI's own launcher, with time limits: a crash or a hang is an

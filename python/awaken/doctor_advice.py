@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What would improve what the doctor found: each piece of advice with its reason and the exact words to type."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the measurements say: the answers at the head of a report, each with the figures that it rests on.
 
 A question that nothing was measured for is answered so, together with what would answer it.

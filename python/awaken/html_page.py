@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report as one HTML file: no script, no request to anywhere, the same bytes for the same input.
 
 All text that comes from files goes through `escape`. A content security policy in the page allows nothing but its

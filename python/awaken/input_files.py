@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that a command is asked to read: regular ones only, since a pipe may never say anything and a device never
 end. Whatever the user names is looked at through this module: what cannot be looked at (a name that is too long, a
 folder that may not be searched) is nothing here, and the reason is that of open_regular() or files_in().

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where this installation keeps the native programs that the Python commands start."""
 
 from __future__ import annotations

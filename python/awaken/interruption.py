@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Being told to end: SIGTERM and SIGHUP are taken as Ctrl-C is, so that jobs end with the command that started them,
 and what it has found is written."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Child jobs under an MPI's launcher: finding it, starting probes, reading what they tell, and ending what hangs.
 
 A probe tells what it finds by lines on stdout that begin with "@awaken " and hold one JSON object each; launchers may

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast a link can be at best: the one place where these figures are (docs/topology.md shows them).
 
 GB/s are 10^9 bytes per second and direction; vendors often print both directions together, which is twice as much. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report as Markdown: the same answers and figures as the page, with pictures as files beside it if wanted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was found out about MPIs: whether each takes device memory by itself.
 
 The file has one line per MPI library and kind of GPU, of five fields with blanks between them:

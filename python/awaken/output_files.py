@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that a command is asked to write: whether that is possible is found out before minutes are spent, and an
 earlier file stays until the new one is complete."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report's style sheet. In Python, so that it is installed wherever the package is.
 
 One hue for each thing that is compared (s1 to s8: those of Okabe and Ito, darkened where they are text), one for heat

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs between two GPUs each, such as osu_bw under `HIP_VISIBLE_DEVICES=0,3`, as one matrix of GPUs."""
 
 from __future__ import annotations

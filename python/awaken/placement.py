@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rank runs where and uses which GPU, and what is wrong with that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text of others, for a terminal or a page."""
 
 from __future__ import annotations

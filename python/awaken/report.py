@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken report`: measures, or reads what was measured, and writes one page about it. docs/reports.md describes it."""
 
 from __future__ import annotations

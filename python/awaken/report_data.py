@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a report is made of, and the facts about the machine that all its files share."""
 
 from __future__ import annotations

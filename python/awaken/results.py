@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was measured, whoever measured it: the form into which the readers bring every kind of file.
 
 Units are fixed here, so that nothing after the readers converts any: sizes in bytes, times in microseconds, bandwidths

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken scale`: runs a program at several numbers of ranks, and says how well it scales, with a picture.
 
 Strong scaling keeps the problem and adds ranks; weak scaling gives every rank the same share, by a template for the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the program `awaken` gives to Python for a command of this package: `python3 -I start.py COMMAND ...`.
 
 Without -I, Python looks for modules in the current folder, and wherever an entry of PYTHONPATH is empty or relative:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI operations in a stream of CuPy, PyTorch or any other GPU package, through mpi4py.
 
     from awaken.stream import On

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the measurements of a report, one after another, each into a file of its own.
 
 Whatever a run leaves is kept: a measurement's file appears only when it is complete, and a later run with the same

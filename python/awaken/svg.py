@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all pictures share (text that is safe in SVG, ticks), and drawings in files of their own, as `awaken trace` and
 `awaken scale` make them; charts.py has those of the report's page, whose style sheet gives them their colours."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a terminal can do with a line of progress."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of plain text, for terminals of 80 columns."""
 
 from __future__ import annotations

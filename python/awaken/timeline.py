@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A timeline as a picture: a lane for each rank, in it a row for whatever may overlap; time runs from left to right."""
 
 from __future__ import annotations

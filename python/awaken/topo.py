@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken topo`: how GPUs, processors and network cards of this machine are connected, and how fast each way is.
 
 The native program awaken-topology looks and measures without MPI; messages are measured by jobs under the MPI's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The topology as tables of text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken trace`: joins the traces of a job's ranks, sums them up as a table of wall-clock times, and draws them.
 
 The files are what AWAKEN_TRACE writes (docs/trace.md): JSON in Chrome's trace format with one event to a line, which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether data goes directly from GPU to GPU or through the host: by the way that the library tells, and by speed."""
 
 from __future__ import annotations

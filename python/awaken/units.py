@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures as people read them: sizes in KiB, times in the unit that fits, three significant digits."""
 
 from __future__ import annotations

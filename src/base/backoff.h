@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a thread waits for other threads and processes that it can only look at.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The findings of `awaken doctor` about MPIs: whether each takes device memory by itself.
 //
 // docs/doctor.md describes the file ("What is kept"); python/awaken/native_cache.py writes it. The file decides whether

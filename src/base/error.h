@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One error type for the whole library: the cause, and the remedy for the user.
 #pragma once
 

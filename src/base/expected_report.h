@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A report that the user asked for does not come when the program never gets to MPI_Finalize.
 // src/loader/missing_report.cpp then says why there is none when the process ends.
 #pragma once

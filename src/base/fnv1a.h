@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv). Tells texts apart where nobody forges them.
 #pragma once
 

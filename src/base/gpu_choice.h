@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which GPU runtime the user asked for (AWAKEN_GPU).
 #pragma once
 

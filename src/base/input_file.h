@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that users name. Such a file may be anything.
 #pragma once
 

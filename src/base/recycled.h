@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory for objects that come and go with each message.
 //
 // The allocator of the C library keeps seven blocks of a size at hand for a thread, and takes several times as long for

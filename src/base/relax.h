@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A waiting loop's hint to the processor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that the user may set through the environment, read and checked once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/step_probe.h"
 
 #ifdef AWAKEN_STEP_PROBE

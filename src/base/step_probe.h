@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the time of a message goes: AWAKEN_STEP("name") measures the rest of its block.
 //
 // For developers: cmake -DAWAKEN_STEP_PROBE=ON. Without that option the macro is empty and costs nothing. With it, each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // We replace a file by renaming a finished one over it. Over a symbolic link that would destroy the link.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One MPI call on its way through the layer.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the layer knows of each communicator of the program.
 //
 // A record is attached to a communicator as an attribute, so it lives as long as the communicator. It holds the ranks

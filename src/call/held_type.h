@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A datatype that outlives the program's handle.
 #pragma once
 

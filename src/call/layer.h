@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one object that owns everything: settings, the program's MPI, the GPU runtime's resources, requests, the report.
 #pragma once
 

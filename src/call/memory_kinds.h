@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which kinds of memory the program may pass, and which it asserts that it passes (MPI-4.1, 11.4.3).
 //
 // MPI has no place for this where it is older than MPI-4.1, and a newer one knows nothing of this layer. So the layer

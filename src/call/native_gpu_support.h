@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the program's MPI itself takes device memory. If so, the layer does nothing.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The other processes of the job that messages of the layer can reach: those of this node through shared memory and
 // IPC, those of other nodes through the MPI.
 #pragma once

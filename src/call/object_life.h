@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions that make and free objects for which kinds of memory are kept (memory_kinds.h), around whatever else is
 // done in them.
 #pragma once

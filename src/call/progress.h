@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waits for an operation of the layer inside a call of the program.
 //
 // MPI promises that a process that waits in one call goes on with all other operations that it has begun. The layer

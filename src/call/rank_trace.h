@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of the trace (src/trace) that uses the MPI: the rank, the clocks of the other ranks, and the operation
 // behind each request.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "call/receive_readiness.h"
 
 #include "call/layer.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When other processes may send RTS messages to this one.
 //
 // An RTS takes the place of a message (see ipc/link.h). So each outstanding receive must be prepared for one before the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hashing of native requests, which are integers in one ABI and pointers in others.
 #pragma once
 

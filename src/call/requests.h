@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests that need more than the MPI's completion: the layer copies data back or frees staging buffers.
 //
 // The program always holds a real request of the MPI. For a nonblocking operation this is the native request on the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "call/scoped_errors_return.h"
 
 namespace awaken::AWAKEN_ABI {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For calls of the layer whose errors the program must not see.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The families of functions that the layer serves. Each of these files gives its table.
 #pragma once
 

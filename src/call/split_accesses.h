@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The buffers of split collective file accesses (such as MPI_File_read_all_begin) until they end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The buffers of one MPI call, in the form in which the MPI gets them.
 //
 // A Stage stands between the program's buffers and the MPI. It passes a buffer in host memory on unchanged. Any other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What other calls ask of the communicators to which MPIX_Stream_comm_create has given a GPU's stream (src/enqueue).
 #pragma once
 

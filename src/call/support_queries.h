@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions by which MPIs tell whether they take device memory. The layer answers them for the program, and asks
 // the MPI by them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the requests among a call's arguments that begin or end with the call, for the trace of nonblocking operations.
 #pragma once
 

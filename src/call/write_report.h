@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report at the end: see report/report.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface to a collective communication library: NCCL on NVIDIA's GPUs, RCCL on AMD's. Both have one interface.
 //
 // We find the library at run time, and it may be missing. The build needs nothing of it. Nothing here knows of MPI.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vendors' collective communication libraries, and the places where they may lie.
 #include <dirent.h>
 #include <dlfcn.h>

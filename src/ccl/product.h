@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What differs between the vendors' libraries. Internal to src/ccl.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `awaken bench`: the benchmarks, with Awaken's library preloaded.
 #pragma once
 

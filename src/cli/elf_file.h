@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the kernel and the dynamic loader will take a file, found out without loading it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings of the emulated GPU driver, checked before the program starts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `awaken exec`: the program, with Awaken's library preloaded.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The place where this installation keeps the files that `awaken` needs at run time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program `awaken`. It does commands here that must start quickly. The other commands belong to the Python package.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names that MPIs define, for profiling tools in LD_PRELOAD that are not linked with an MPI. The dynamic loader loads
 // such a tool into `awaken` too, and ends a program in which it misses one of them.
 //

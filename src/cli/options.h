@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of `awaken exec`: one table gives the parsing, the help and the setting behind each option.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prepares the environment in which a program meets Awaken's library, and becomes that program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the program to run, and tells beforehand whether a preloaded library can work in it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the settings as a program will read them, and lists them for people.
 #pragma once
 

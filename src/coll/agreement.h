@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the members of a communicator agree on a collective that the GPUs of one node cannot do among themselves: the
 // communicator spans nodes, or a member passes host memory. Each member sees only its own buffers, and all have to do
 // the collective in the same way. So each says in a proposal what it passes and which strategies it could take, and all

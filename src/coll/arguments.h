@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds arguments of collectives that are wrong by themselves. The layer refuses them before anything has begun.
 //
 // The other members may have begun already, in ways that this member's MPI does not know. A program that goes on after

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The buffers of a collective that moves data, as MPI functions describe them. Each strategy asks a view for what it
 // needs, so that no strategy has to know in which of these ways a function describes a buffer.
 //

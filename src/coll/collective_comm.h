@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The objects that the first collectives on a communicator make, and that later ones use.
 #pragma once
 

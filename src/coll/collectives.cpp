@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives. The GPUs do them if all members can (see on_node.h). Otherwise they take the staged path. Neighbourhood
 // collectives are in neighbourhood.cpp.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives that move data between all members: gather, scatter, allgather and all-to-all in all their forms. An MPI
 // function describes its buffers by views (buffer_views.h), and Exchange describes those to each strategy
 // (strategies.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator that spans nodes, as two levels: the members of a node, and the inter-node communicators, each of
 // which joins the members that have the same place on each node. The GPUs of a node do first what they can do among
 // themselves. Then each inter-node communicator moves its partition between the nodes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "coll/inter_node_ccl.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The members of a communicator that spans nodes as a communicator of NCCL or RCCL. The library goes from GPU to
 // network card, past host memory.
 //

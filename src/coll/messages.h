@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages that together make a collective. Each takes the direct paths that messages take.
 //
 // All members have to do the collective in this way, since the MPI's own messages and these do not meet. The messages

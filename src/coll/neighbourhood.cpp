@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Neighbourhood collectives. They are messages along the edges if all members can send them (see
 // topology_neighbours.h). Otherwise they take the staged path.
 //

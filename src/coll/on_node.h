@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives whose members are all on this node, as far as the node's GPUs do them. This file leads from an MPI call's
 // arguments to a coll::NodeComm.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For AWAKEN_CHECK: bytes that a collective both sends and receives into. MPIs compare addresses at most.
 #pragma once
 

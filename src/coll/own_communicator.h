@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator of the layer's own beside one of the program's, for messages that the program must not see.
 #pragma once
 

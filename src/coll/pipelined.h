@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Large collectives that pass through host memory, in chunks. While the MPI works on one chunk, the next ones are
 // copied out of the GPU and the ones before into it.
 //

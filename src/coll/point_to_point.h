@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A gather, scatter, allgather or all-to-all as messages between its members. The messages take their usual paths:
 // directly from GPU to GPU on a node, in fragments to other nodes. If parts vary and all members can use it, NCCL or
 // RCCL moves them instead.

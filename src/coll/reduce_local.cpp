@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "coll/reduce_local.h"
 
 #include "call/stage.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI_Reduce_local on device memory, by the kernels of collectives.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the blocking, nonblocking and persistent forms of a collective differ. Each collective is written once, with the
 // trailing arguments of its form as a parameter pack:
 //   blocking     ()                        copy in, call, copy out

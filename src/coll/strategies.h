@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a collective tries, in order. A collective is a class that describes one call to each strategy; no strategy
 // knows another, or which collective it serves.
 //   1. the node's GPUs (on_node.h), which the members agree on from what they pass

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The neighbourhood of a communicator with a topology. What a neighbourhood collective moves along an edge is a message
 // like any other (see messages.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives in a stream that NCCL or RCCL does.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operation that is queued in a stream, and what stands for it in the program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI's stream API as MPICH has it, and more functions of the same kind.
 
 #include <array>

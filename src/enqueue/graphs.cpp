@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a StreamComm does for operations in graphs.
 #include <algorithm>
 #include <cstdio>

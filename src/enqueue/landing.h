@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a receive lands whose data a stream moves on.
 //
 // The MPI receives into pinned memory of the layer, which has room for an RTS: the message itself may lie in device

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The MPI's own functions, for operations that a stream orders.
 #pragma once
 

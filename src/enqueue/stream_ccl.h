@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL or RCCL for the collectives that are queued in a communicator's stream.
 //
 // All members must queue a collective in the same way, and no call may wait for another member's program. So when the

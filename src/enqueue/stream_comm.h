@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator with a GPU's stream, and what is queued there: MPI's stream API on any MPI.
 //
 // Each call queues the copies of its buffers into staging buffers, and a word that says when the stream has come so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All communicators with streams, the requests of what is queued there, and the thread that acts for the streams.
 #pragma once
 

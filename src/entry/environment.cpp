@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Start and end of MPI, the life of datatypes, and the queries by which programs decide to use device pointers.
 
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way from the part of the library that knows no ABI into a core.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kinds of memory: what programs are told that they may pass, what they assert, and memory of a kind (MPI-4.1, 11.4.3).
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions that need no service of the layer, while calls are traced. They go to the MPI, and the trace records
 // them. It does not record functions that only look something up.
 //

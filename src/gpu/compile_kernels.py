@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles the common GPU kernels while Awaken is built, into the file that src/gpu/precompiled_kernels.h reads.
 
 NVRTC and HIPRTC need no GPU. Each compiler that is there is used; without any the file is empty, and kernels are

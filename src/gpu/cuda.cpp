@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA driver (libcuda). This file uses only the driver's own calls, never the CUDA runtime library. Programs carry
 // that library statically, in any version, while there is one driver per process.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The work that the program gave to its devices' legacy default streams, and whether it is over.
 //
 // The runtimes' own question about the default stream is another one. CUDA answers for all "blocking" streams (as

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared libraries found at run time: lists the loaded ones, opens one, and fills a table of its functions.
 //
 // A vendor's file declares its functions once, in a list. AWAKEN_DECLARE_FUNCTION expands the list into the members of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes OUTPUT, a C++ source that defines awaken::gpu::kernels::<name>_source for each of KERNELS (comma-separated) from
 # DIRECTORY/<name>.h, with the text of each header of DIRECTORY in the place of its first include.
 cmake_minimum_required(VERSION 3.25)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the GPU runtime that this process uses.
 //
 // The fast path of find() is one atomic load once a runtime was found, and one look at the loader's counter before

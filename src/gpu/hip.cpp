@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The HIP runtime (libamdhip64), versions 5, 6 and 7. This file finds out the version at run time.
 //
 // Devices. HIP hardly has contexts. A thread has a current device, and a resource belongs to the device that was

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The binary interface of the HIP runtime: the numbers and layouts of hip_runtime_api.h that hip.cpp relies on. With
 // them the build needs no ROCm. tests/unit/gpu_hip_abi.cpp compares them with the real header where one is installed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Remembers a bounded number of allocation identities without locks.
 #pragma once
 

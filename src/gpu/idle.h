@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a device is idle, for runtimes that only offer to wait until it is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names by which programs and MPIs tell each other what memory buffers may lie in: "system", "mpi", "cuda:device".
 //
 // MPI-4.1, 11.4.3 defines the lists and the kinds `system` and `mpi`; the MPI Forum's side document "Memory Allocation

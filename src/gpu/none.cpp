@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // No GPU: every pointer is host memory, and each call that needs a device fails and says so.
 #include "gpu/gpu.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that were compiled when Awaken was built (compile_kernels.py), so that no GPU waits for a compiler. They lie
 // in a file beside the library, which this maps into memory when the first kernel is loaded.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that harm no capture.
 //
 // While any thread of the program captures a stream into a graph, most questions and all allocations of other threads

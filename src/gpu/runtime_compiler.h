@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Run-time compilers (NVRTC, HIPRTC) have the same calls under different names. This is their common part, and the
 // cache of the code that they produced.
 #pragma once

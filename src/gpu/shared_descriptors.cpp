@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/shared_descriptors.h"
 
 #include <sys/prctl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // File descriptors that other processes of the node take from this one, to map memory that legacy IPC cannot export.
 //
 // A handle names a record in its owner's memory: the descriptors, and a number that no other record ever has. The other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface of a vendor's file for find.cpp and the tests. Internal to src/gpu.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages to processes of other nodes: the MPI carries them in fragments, while both sides copy.
 //
 // A large message of device memory travels as an RTS in its place, and as fragments on a communicator of the layer's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI-IO on device memory: the MPI reads into and writes from a staging buffer in host memory.
 //
 // A file gets the datatype's bytes one after another. A packed staging buffer has the same signature, so views, etypes

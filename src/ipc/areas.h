@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each process of the node keeps in the shared segment for messages.
 #pragma once
 

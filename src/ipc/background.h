@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that keeps transfers going while the program is outside the layer's calls.
 //
 // A receiver may claim a message and then compute, or wait in a collective of the MPI; it must still tell the sender

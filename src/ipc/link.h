@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The direct paths from this process to the others of its job on this node.
 //
 // A message is a rendezvous: the sender offers it in a slot of shared memory (rendezvous_send.h), and the receiver gets

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a receiver had better map an allocation of this process.
 //
 // Opening a mapping takes longer the larger the allocation is, and holds up all calls of the receiver to its driver. A

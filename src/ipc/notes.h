@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reasons why messages did not go the fastest way. Each is told once.
 #pragma once
 

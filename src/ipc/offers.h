@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Offers: the bytes of an offered message stay where they are until the receiver gets them.
 //
 // The sender describes the bytes in a slot of its area in the node's shared memory. In the payload's place it sends an

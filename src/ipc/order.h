@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages in the order of the default stream: who may send them, and what GPUs do for them.
 //
 // The sender's stream says when the bytes may be read, and copies short messages to a place of the layer. The

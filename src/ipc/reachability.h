@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this process and the others of its node have found out about each other: who takes RTS messages, who reads whose
 // device memory, and who wants messages from host memory.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When receivers may read offered messages: once the program's earlier work on the device is over.
 //
 // A receiver may read an offer when everything is over that the program had given to the sender's default stream

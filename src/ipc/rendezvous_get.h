@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A message from another process of the node: the receiver's half of a rendezvous. It gets the bytes from where the
 // slot says.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A message to another process of the node: the sender's half of a rendezvous.
 //
 // The bytes stay where they are until the receiver gets them, or a copy of them waits for the receiver. Knows no MPI:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rendezvous sends that live longer than the calls that made them.
 //
 // A send outlives its call until its receiver has given the slot back. Meanwhile the receiver may refuse a copy, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ipc/shared_rings.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host memory of the segment through which messages pass: a place for each small message, and rings for large ones.
 //
 // A process allocates its own, and maps those of the others that it receives from. All of it stays mapped, and is

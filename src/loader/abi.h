@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ABI an MPI library has. The benchmarks' runner asks the same questions as the loader.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public C interface of include/awaken/awaken.h.
 
 #include "awaken/awaken.h"

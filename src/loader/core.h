@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cores: the part of Awaken that is compiled once per MPI ABI. Functions without MPI types lead to them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules that are opened with RTLD_DEEPBIND, as Julia does, and Python where sys.setdlopenflags() says so. Such a
 // module searches itself and its own libraries before the global scope. So its MPI functions are the MPI's and not
 // ours, and nothing that it does later passes through us. dlopen() is the one place where it can be noticed.

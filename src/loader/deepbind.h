@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules that a program opens with RTLD_DEEPBIND.
 #pragma once
 

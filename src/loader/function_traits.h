@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the layer knows of each MPI function. generate_functions.py makes the table from functions.txt.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Reads the mpi.h of each MPI ABI and writes the tables from which the entry points are made.
 
 Usage: generate_functions.py SOURCE_DIRECTORY OUTPUT_DIRECTORY ABI=DECLARATIONS ...

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the program's MPI and points the entry points at the right core.
 //
 // The library is loaded before the program's MPI is known. The MPI may be opened with RTLD_LOCAL, where RTLD_NEXT does

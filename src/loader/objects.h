@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The objects of the process, as the dynamic loader lists them: where they lie, and to which addresses it has bound the
 // symbols that they use of each other.
 #pragma once

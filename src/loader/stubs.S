@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exported MPI_* and PMPI_* symbols.
 //
 // Each is one indirect jump through awaken_slots, so that one file serves every ABI, the called function sees the

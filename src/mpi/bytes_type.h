@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Datatypes of plain bytes, for messages in memory of the layer.
 //
 // Open MPI (5.0.11, on most networks) writes all of a message that is too long for its receive, also what lies behind

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoding follows MPI-4.1, section 5.1.13 (MPI_Type_get_envelope, MPI_Type_get_contents) and its large-count forms.
 
 #include "mpi/datatypes.h"

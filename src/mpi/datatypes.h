@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Datatypes: their layout in memory, and a packed type with the same signature.
 #pragma once
 

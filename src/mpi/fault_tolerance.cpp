@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "mpi/fault_tolerance.h"
 
 namespace awaken::AWAKEN_ABI {

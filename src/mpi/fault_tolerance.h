@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the MPI knows of failed processes and revoked communicators: the extension User Level Failure Mitigation (ULFM).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which kernel reduces with an MPI operation and a predefined datatype.
 #pragma once
 

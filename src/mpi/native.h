@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program's MPI as a table of functions, typed by the header of the ABI that this core is compiled for.
 //
 // A file that includes this one is compiled once per ABI, inside namespace awaken::AWAKEN_ABI (mpich, openmpi, mpi5).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective that sends from the place that it receives into, which MPI forbids (MPI-4.1, 6.1) and MPIs refuse in
 // part.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "mpi/status.h"
 
 namespace awaken::AWAKEN_ABI {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many bytes an operation has moved, by its status.
 #pragma once
 

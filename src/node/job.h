@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which processes on this node belong to the same MPI job. Finds out without MPI.
 //
 // Asking MPI would need a collective call. Some ranks of a job may run without the layer, and they would never take

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared memory that the members of a group make together: each member makes a part, and all use all parts.
 //
 // Groups come and go, with communicators for example. So a process keeps the parts that it has mapped for later groups.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that all processes of a job on one node share.
 //
 // Each job has one segment on each node, in POSIX shared memory: a table of its processes, and an area for each. This

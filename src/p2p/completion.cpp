@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waits for, tests, cancels and frees requests.
 //
 // While no operation of the layer is under way, these functions cost one load more. Otherwise the layer replaces the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two halves of a message, as the MPI sees them.
 //
 // A SendOperation decides what the MPI sends for a buffer: the buffer itself, a staging buffer in host memory, or an

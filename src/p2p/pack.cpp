@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI_Pack and its relatives on device memory. The typed and the packed side may each be on a device.
 //
 // Where the MPI packs without padding, as every MPI does between equal machines, the GPU packs without the MPI. All

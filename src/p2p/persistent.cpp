@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Persistent and partitioned point-to-point operations.
 //
 // A program may initialise a persistent operation long before the buffer holds data, and may free and reallocate the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends and receives.
 //
 // operations.h decides what the MPI sends for a buffer, and what happens to a message that arrives. A host buffer goes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of many operations a waiting call looks at, and when.
 //
 // Operations that were posted first mostly arrive first. So each round asks the MPI about one operation after the other

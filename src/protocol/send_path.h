@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a message travels: the one place that decides it.
 //
 // The caller says what it knows of the message, of its receiver and of this process. The answer is a list of paths, the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the layer did and how: calls, bytes and time per MPI function, path and size class, and each fallback with its
 // reason.
 #pragma once

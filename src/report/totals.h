@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Process-wide totals per path, for awaken_get_statistics. They are cheap enough to be kept always.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process that updates a target's memory holds a word of shared memory meanwhile. So all updates of one target follow
 // each other, whole operations at a time. MPI asks for less: atomicity by element, and order by origin. A kernel
 // combines large contiguous data in place. Anything else is copied to the host, combined by the MPI, and copied back.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This process's accumulate operations on a target's device memory.
 #pragma once
 

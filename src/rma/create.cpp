@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How windows are made and freed, and what they say of themselves.
 //
 // Making a window is collective, and all members decide alike what becomes of it. If all members are known to run the

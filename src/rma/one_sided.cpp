@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-sided operations. This process reaches a target's device memory itself, see window.h. The MPI reaches the
 // target's host memory, and gets staging buffers in place of buffers that are device memory here.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Epochs and flushes. First the layer finishes its work on a window's operations. Then the MPI does its part; in fence,
 // post, start, complete and wait, the processes also meet there. Then the layer copies what came through the MPI to the
 // program's buffers.

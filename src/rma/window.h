@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The windows in which the layer has a part, and what it still has to do for each.
 //
 // The program always holds a window of the MPI's. This table knows which windows have device memory somewhere, and

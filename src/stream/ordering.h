@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What others than messages ask of stream order: steps of their own in the default stream.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory by which GPUs of several processes pass messages on: words that tell, and places for copies of short messages.
 //
 // Each process has a page in memory of its GPU, which the GPUs of the others read and write. It has two words for each

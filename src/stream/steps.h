@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps of messages in the order of a stream.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells the other ranks of this node that this one traces. All ranks have to, and a rank that does not takes part in
 // nothing of the trace: without this, nobody would tell it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Making the clocks of ranks comparable. This is arithmetic only; the caller makes the round trips.
 //
 // A rank asks rank 0 for its time. Rank 0 answers somewhere between the question and the arrival of the answer. The

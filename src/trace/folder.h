@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the place of a trace's files, and never writes over those of another run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Events in memory until the end of the job.
 //
 // Each thread writes to a list of chunks of its own. So adding an event takes no lock, and of atomic operations only a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trace of this process, from the first event to the file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rest of the library tells the trace through this header that something began or is over.
 //
 // There is one place to tell, sink(). It is null while nothing is traced: then an event costs one load. This header

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a rank's events as a file in Chrome's trace format, which Perfetto and chrome://tracing show, and joins the
 // files of all ranks into one.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers in device memory that the program attached for buffered sends.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host memory for a message whose size is not known yet. It is as large as the receive allows, and hardly ever used.
 //
 // The layer posts a receive into device memory to the MPI before it knows whether a short RTS or the message itself

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies between user memory of any kind and host memory, complete when the call returns.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU reaches device memory in two ways. Each is a GpuAccess here:
 //
 // - GDRCopy: a library and a kernel module that map pieces of NVIDIA device memory into the process on request. Mapped

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory that the CPU can load and store itself: GDRCopy's mappings on NVIDIA, a large BAR on AMD. For messages
 // so small that asking the GPU to copy them takes longer than copying them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies that the GPU does while the CPU goes on. This class starts them, and tells later whether they are over.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory of this process that others may map: memory of the program, and blocks of the layer for memory that
 // cannot be exported.
 #pragma once

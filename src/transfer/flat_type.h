@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Datatypes as GPUs take them: strided blocks in a few nested loops, or a list of entries.
 //
 // Positions count the data bytes of a buffer in the order in which they travel. Code that moves typed memory moves a

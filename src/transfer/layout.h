@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory layout of a datatype, without MPI: which bytes, in which order.
 //
 // A Layout is a small tree. Leaves are runs of consecutive bytes. Inner nodes repeat their children at a constant

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Describes memory of one process so that another process on the same node can reach it.
 #pragma once
 

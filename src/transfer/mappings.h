@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPU memory of other processes, mapped into this one by IPC.
 //
 // Opening a mapping costs from 20 us to 20 ms, growing with the allocation. So we keep mappings. A mapping keeps its

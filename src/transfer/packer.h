@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing by the GPU: puts operations into a stream that move bytes between typed memory and other memory.
 #pragma once
 

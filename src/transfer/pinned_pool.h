@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host memory that device data passes through: a bounded pool of pinned blocks, and ordinary memory beyond that.
 #pragma once
 

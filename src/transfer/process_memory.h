@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host memory that is recognised without asking the GPU driver.
 #pragma once
 

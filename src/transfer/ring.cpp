@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Both sides of a message through a ring, by one rule.
 //
 // The message is cut into pieces of one size; the last one may be shorter. Piece k lies at the start of chunk k %

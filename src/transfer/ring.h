@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One message on its way through chunks of host memory that two processes share. The writer's GPU fills the chunks
 // while the reader's GPU empties them. For GPUs that cannot reach each other's memory.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The figures by which the layer chooses paths and that differ from machine to machine. docs/tuning.md says what each
 // default rests on.
 #pragma once

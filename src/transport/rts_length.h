@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lengths of RTS messages, which tell a probe more than it can see.
 #pragma once
 

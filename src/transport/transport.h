@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a message is to the functions that send and receive it, whichever way it travels.
 //
 // Transport stands for the processes that one way reaches: ipc::Link for those of the node, Network for those of other

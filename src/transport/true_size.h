@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The size that a probe has to report for a message.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A 64-bit Arm machine for tests: Awaken cross-built, the MPIs' wheels for aarch64, and qemu-user, which runs both.
 
     python tests/aarch64/machine.py                 # prepares the machine below build/aarch64, for the preset aarch64

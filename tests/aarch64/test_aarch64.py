@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Awaken on a 64-bit Arm machine, as far as an emulated processor with emulated GPUs shows it (machine.py).
 
 These tests find code that is wrong for the processor (entry points, relocations, calling conventions), and a build that

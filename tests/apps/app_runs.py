@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the programs under apps/ for the tests of this folder: where they are, and under which launcher."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Preloaded above an MPI: makes one chosen message of a chosen rank wrong, to see whether a program notices.
 //
 // FAULT_RANK, and FAULT_CALL counted from 0 over that rank's MPI_Isend: what is sent is a copy whose last byte has one

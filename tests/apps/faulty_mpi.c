@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Preloaded above an MPI: makes one chosen receive or reduction of a chosen rank wrong, to see whether a program
 // notices.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A BLAS of the host with the C interface, as far as products go, to see that it is found and used. Compiled as
 // libopenblas. Each call is told on stderr once a precision. WITHOUT_PRODUCTS leaves all of it out, ZERO_SINGLE makes
 // products in single precision of real numbers nothing but zeros.

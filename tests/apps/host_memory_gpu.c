@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU runtime whose "device" memory is ordinary host memory, so that programs run on any MPI and what they check
 // themselves can be put to the test. Compiled as libcudart (PREFIX cuda) or libamdhip64 (PREFIX hip).
 //

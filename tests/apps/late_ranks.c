@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Preloaded above an MPI: makes two ranks late by turns. Of barriers 1, 3, 5, ..., counted from 0, the first returns
 // LATE_MS milliseconds late at rank 0, the next at rank 1, and so on. In xtx these are the ones before the timed runs:
 // barrier 0 is that of the allocation, and each run has one before and one behind it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stands in for NCCL or RCCL where "device" memory is host memory (host_memory_gpu.c): the part of their API that the
 // programs under apps/ use, carried out by the MPI of the process, at once.
 //

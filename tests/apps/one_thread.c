@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Preloaded above an MPI: makes it one that lets a single thread call it.
 #include <mpi.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stands in for what ranges are told to, and says on stderr what it hears: "<NAME> push sum", "<NAME> pop".
 //
 // -DPUSH and -DPOP: the names of the two functions that it exports (nvtxRangePushA, roctxRangePushA, ...).

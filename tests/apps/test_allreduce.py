@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The allreduce benchmark of apps/: its two lines, what it adds to them, what it notices, and how it ends.
 
 As the other programs here, it runs on a stand-in GPU runtime whose device memory is host memory, with a stand-in for

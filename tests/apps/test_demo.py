@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demonstration of `make demo`: on emulated GPUs, in small, and with things that go wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ghost exchange of apps/: the same bits from every memory, exchange and decomposition, and how it ends otherwise.
 
 The truth is a loop over the whole field in Python, whose doubles round as C's do.

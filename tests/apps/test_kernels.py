@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that programs under apps/ bring along and have compiled when they run (apps/common/kernels.h)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs under apps/ as they are without Awaken: what they print, what they notice, and how they end.
 
 A stand-in GPU runtime, whose device memory is host memory, lets them run on any MPI; a preloaded library spoils chosen

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Named ranges of the programs under apps/: which tools hear of them, and the table that needs no tool."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs under apps/, unchanged, on emulated GPUs: they die on a plain MPI and run under `awaken exec`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program apps/xtx: S = X^T X by blocks, on emulated GPUs and on the CPU, with each reduction and precision.
 
 The program compares S with its own reference; here its figures are compared with formulas, and faults are put in to see

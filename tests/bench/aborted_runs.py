@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs leave that are ended on purpose."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the real OSU micro-benchmarks and `awaken bench` beside each other, and says where they differ.
 
 Not part of the tests: it needs the OSU programs, built for the same MPI, and a quiet machine. Host buffers only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* An MPI with a fault, preloaded: what the benchmarks must notice, and survive. TEST_FAULT names the fault. Only calls
  * of LARGE elements and more have it, so that what ranks tell each other is left alone. */
 #include <mpi.h>

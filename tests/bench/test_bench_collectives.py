@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collective benchmarks: each collective in each form runs, checks its data, notices damage, prints OMB's columns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contenders of `awaken bench --compare` on emulated GPUs: each measures and checks its data, or says why not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benchmarks say of an MPI that delivers wrong data or fails at one rank, and what they keep of the rest."""
 
 from __future__ import annotations

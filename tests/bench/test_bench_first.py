@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken bench first`: each time is of a launch of its own, for every operation, allocation, size and contender."""
 
 from __future__ import annotations

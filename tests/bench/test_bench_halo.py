@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken bench halo`: kernels in the default stream and messages of what they write, through every contender."""
 
 from __future__ import annotations

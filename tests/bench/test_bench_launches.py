@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Comparisons whose contenders need processes of their own: other environments, other MPIs, launches that fail."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one-sided benchmarks: each with its windows and synchronisations, on host and device memory, the data checked.
 
 What must be in which window afterwards is known from the pattern of each rank; --self-test shows that it is looked at.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The point-to-point benchmarks: every program under the MPIs and GPU runtimes, their options, and what wrong use says.
 
 Values are not looked at, only that they are there, and that the data were checked: these machines are busy.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The readers that people have for the output of the OSU micro-benchmarks, applied to ours.
 
 What they must find is what the same run writes with --json. The readers:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running the commands that start jobs of their own (`awaken doctor`, `awaken topo`) on emulated GPUs."""
 
 from __future__ import annotations

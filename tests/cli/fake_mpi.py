@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A launcher that starts nothing: it answers in the place of the probe's ranks, as a file beside it tells it to.
 
 With it, what the doctor makes of crashes, hangs and strange surroundings is tested in a fraction of a second.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs commands of the Python package in this process: starting Python costs more than most of them take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Descriptions of JSON, as tests state them, and comparing a value with one.
 
 A description is a type, a tuple of alternatives, None, a list with the description of each element, or a dictionary

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken doctor` on emulated GPUs: what it finds, what it makes of crashes, hangs and wrong data, and its files."""
 
 from __future__ import annotations

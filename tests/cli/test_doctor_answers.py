@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the doctor concludes from what jobs tell: made-up jobs, so that each case is there and takes a moment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native program `awaken`: what it makes of its arguments, the environment and the program that it is to start.
 
 The program is tried in a prefix of its own, with a small library in the place of Awaken's, so that these tests need no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Child jobs: their limits, and that nothing is left of them, however the command that started them ends."""
 
 from __future__ import annotations

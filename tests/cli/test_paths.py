@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths that no command can use: each ends in one line and status 2, and nothing waits or is left behind."""
 
 from __future__ import annotations

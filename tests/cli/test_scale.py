@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken scale`: what it runs, what it reads from it, and what it makes of the times."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken settings`, what is refused before a program starts, and the pages about settings and figures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken topo` on emulated GPUs: links, the raw matrix, messages, the map of the ranks, and what cannot be had."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken trace`: joins, sums up and draws what ranks wrote, and believes nothing of it."""
 
 from __future__ import annotations

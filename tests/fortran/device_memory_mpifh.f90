@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 program device_memory_mpifh
     use, intrinsic :: iso_c_binding
     implicit none

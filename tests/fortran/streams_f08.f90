@@ -1,3 +1,4 @@
+! SPDX-License-Identifier: Apache-2.0
 ! Operations that a GPU's stream orders, queued from Fortran: a ring of messages, persistent ones, statuses, collectives.
 program streams_f08
     use, intrinsic :: iso_c_binding

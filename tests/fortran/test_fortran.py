@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fortran programs (mpif.h, mpi, mpi_f08) under Debian's MPIs, sending device memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rates of messages between GPUs from and to memory of several allocators.
 
     mpiexec -n 2 awaken exec -- python3 tests/gpu_hardware/allocators.py [--mib 1,16,64] [KIND...]

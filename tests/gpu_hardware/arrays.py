@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CuPy arrays and PyTorch tensors through mpi4py, on an MPI without GPU support. Run by run.py under `awaken exec`.
 
 Each rank sends, receives and reduces device arrays and compares with NumPy; exit status 1 on a difference.

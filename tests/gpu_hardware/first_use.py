@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a program takes that has never run on a machine: with kernels that were compiled before, and without them.
 
     python3 tests/gpu_hardware/first_use.py [--build FOLDER] [--mpich PREFIX] [--emulate cuda:2]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exercises the whole of gpu::Runtime on the GPUs of this machine (or on the emulated driver) and prints one line for
 // each property that the rest of the library relies on, then what classifying pointers costs.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the scripts that measure on real GPUs share: cells, sizes, launches with a time limit, verdicts. stdlib only."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that others reported as hanging or wrong with MPI and GPU memory, each standing for a kind, on real GPUs.
 
     python3 tests/gpu_hardware/outsiders.py [--build FOLDER] [--mpich PREFIX] [--openmpi PREFIX] [--only TEXT]

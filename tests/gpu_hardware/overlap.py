@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times MPI_Iallreduce beside work of equal length on the GPU: each alone, both together, and their ratio.
 
     mpiexec -n 2 awaken exec -- python3 tests/gpu_hardware/overlap.py [--bytes N] [--rounds N] [--json FILE]

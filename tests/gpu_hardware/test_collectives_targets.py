@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The script that measures collectives between GPUs: on emulated ones, with small messages, and how it judges."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the table of waiting calls is made, which needs no GPU: what becomes of a process that ends by itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which calls of the CUDA driver wait until all work of the device is over, work that has nothing to do with them.
 
     python3 tests/gpu_hardware/waiting_calls.py [--json FILE] [--seconds S] [--only TEXT]

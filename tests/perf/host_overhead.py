@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Awaken costs a program whose buffers are in host memory: paired, interleaved runs with and without it.
 
     python tests/perf/host_overhead.py [--mpi mpich] [--pairs 9]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a call costs on host memory: medians of an 8-byte ping-pong and an 8-byte Allreduce on two ranks.
 //
 //     host_probe [--batches=N] [--calls=N] [--load-gpu]

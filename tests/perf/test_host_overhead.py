@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cost of Awaken to host-only programs; see host_overhead.py. --strict-figures asserts what the project
 promises. By hand: make bench-check."""
 

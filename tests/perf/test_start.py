@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `awaken exec` adds to the start of a program. By hand: make bench-check."""
 
 from __future__ import annotations

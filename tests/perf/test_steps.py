@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long the steps of the programs about messages take on a quiet machine: by hand (`--perf`), since a busy one says
 nothing. A message path that gets on only because somebody gave up waiting takes milliseconds in each step, or seconds.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the application xtx takes for the time of its reductions. By hand: make bench-check."""
 
 from __future__ import annotations

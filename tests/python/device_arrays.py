@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank program: mpi4py on arrays that live on the GPU, found through __cuda_array_interface__.
 
 Started by test_mpi4py.py under the emulated driver; with a real CUDA runtime it is the same program.

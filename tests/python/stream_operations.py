@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank program: awaken.stream on arrays and streams of several kinds, compared with mpi4py on NumPy's arrays.
 
 Started by test_stream.py under the emulated driver. CuPy and PyTorch cannot run there: stand-ins have the attributes of

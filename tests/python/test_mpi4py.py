@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """mpi4py under Awaken: arrays on the GPU, and mpi4py's own tests, unchanged, on host memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """awaken.stream: MPI operations in a stream, from Python. stream_operations.py has the cases."""
 
 from __future__ import annotations

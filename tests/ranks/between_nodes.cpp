@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between processes of different nodes, of sizes at which a layer over MPI may cut them into parts, among
 // messages to processes of the own node and to itself.
 //

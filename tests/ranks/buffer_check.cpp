@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What AWAKEN_CHECK=1 says of wrong buffers, and what the public C interface says of right ones. One rank or more.
 //
 // Run under `awaken exec` with AWAKEN_CHECK=1; prints `ok NAME` or `FAIL NAME: why` for each case.

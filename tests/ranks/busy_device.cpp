@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI calls while the ranks' GPUs are busy with work that ends only after them: another library's collective, a kernel
 // that stays, a function that waits for what the program does next. None of them may wait for it.
 //

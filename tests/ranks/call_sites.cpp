@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library that calls MPI from two places, for lifecycle.cpp: the loader remembers verdicts on call sites by their
 // page, modulo 256, and these two are a multiple of that apart.
 #include <mpi.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many collectives in a row, as programs make them: of changing kinds, sizes and communicators, with nothing between
 // them that would synchronise ranks or devices. Memory is overwritten, or freed, as soon as MPI gives it back;
 // nonblocking operations are outstanding by the dozen, and are completed in another order on each rank.

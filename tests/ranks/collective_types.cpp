@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions by type: every predefined datatype with every operation that MPI defines on it, and operations of the
 // user's own, on 1, 1000 and 300000 elements.
 //

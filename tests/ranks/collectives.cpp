@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives: each one in its blocking, nonblocking and persistent form, on every mix of buffer kinds.
 //
 // A collective is written once, as a function that fills in one call; the three forms share it.

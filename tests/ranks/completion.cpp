@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Legal programs that must not hang: an operation completes whatever its peer is doing meanwhile, be it that the peer
 // sits in a call of which a layer over MPI notices nothing, computes, or has other debts first.
 //

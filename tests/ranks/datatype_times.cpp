@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times messages of datatypes with gaps against the same bytes lying together, one way, between two GPUs.
 //
 //   datatype_times [--field=N] [--cube=M] [--dense=BYTES] [--rounds=R]

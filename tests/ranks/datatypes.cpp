@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Derived datatypes on every mix of buffer kinds: the bytes of the type travel, the gaps stay.
 #include <algorithm>
 #include <array>

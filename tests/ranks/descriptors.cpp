@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program that has used up its file descriptors, but for a few: operations whose partner is late, so that whoever
 // waits looks whether it is alive. Each is done in peace first, which opens what an MPI opens late. And a program that
 // may open few files at all, and sends memory that others reach by descriptors.

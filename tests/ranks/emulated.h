@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the emulated driver counts and does for tests (docs/emulator.md, functions for tests).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI's stream API: operations that a stream of the program orders, against the same operations without a stream.
 //
 // In the reference, and without a GPU, each queued operation is the plain one, done at once. Streams are held up where

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What surrounds the transfers: errors and their handlers, spawned processes, sessions, the order
 // after the program's own GPU work, and the program's current device.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // C++ exceptions and cancelled threads that leave MPI calls: thrown by error handlers and attribute callbacks of the
 // program's, through the MPI and the layer. One rank.
 //

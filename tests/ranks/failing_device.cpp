@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU that fails in one rank (AWAKEN_TEST_FAULTS=copy-error=N): from that rank's N-th copy on, its driver refuses
 // everything. All messages, and all calls that ranks make together, end in all of them all the same. The rank hears of
 // each call that needs its GPU. Where no rank hears of anything, the data is right, and what lacks the rank's data

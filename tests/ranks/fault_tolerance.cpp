@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Revoked communicators and dead ranks under an MPI with User Level Failure Mitigation (ULFM), one operation per run:
 //
 //     fault_tolerance revoked=OPERATION  rank 0 revokes a communicator in whose operation the others wait

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI-IO from and to memory of every kind: all access functions, types with gaps, and reads past a file's end.
 #include "support.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of every kind that a GPU program may hand to MPI, allocated through the GPU runtime found at run time.
 //
 // The declarations are our own and minimal, so the test programs build without CUDA and ROCm, and they do not use the

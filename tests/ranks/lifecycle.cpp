@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that begin or end in an unusual way, one per run:
 //
 //     lifecycle late-load         the GPU runtime is loaded long after MPI_Init

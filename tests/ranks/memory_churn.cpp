@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that comes and goes: freed and allocated again at the same address, in pieces, to the card's brim. What a
 // layer over MPI has found out about an allocation, or has mapped of it, must never outlive it: not one stale byte, and
 // no memory that stays away. On the emulated driver each rank tells how much it has mapped of others' memory, all of

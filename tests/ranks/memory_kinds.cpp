@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kinds of memory (MPI-4.1, 11.4.3): what programs are told, what they assert, and memory of a kind. Two ranks.
 //
 //     memory_kinds --gpu=cuda|hip|none [--kinds=LIST] [--check]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many operations of the GPU messages take, counted by the emulated driver. Two ranks.
 //
 // Run under `awaken exec --emulate`; prints `ok NAME` or `FAIL NAME: why` for each case. Each rank checks its own half:

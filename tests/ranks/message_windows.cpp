@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many large nonblocking messages at once between processes of different nodes, and what their sender may do before it
 // asks for their completion: nothing that MPI allows may keep the receiver waiting for ever.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a receiver is told and given: true sizes in probes and statuses, the bytes of the message and no others, errors
 // that leave the next message whole - for messages from and into memory of every kind, of lengths at which a layer
 // over MPI may keep messages of its own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program without MPI that opens a library which has it:
 //
 //     module_host LIBRARY FLAGS GPU     FLAGS of lazy, now, local, global, deepbind, joined by +

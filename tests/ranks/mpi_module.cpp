@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library that is linked with MPI, for programs that are not (module_host.cpp): messages and a reduction on device
 // memory, called directly and through a pointer, of which the dynamic loader writes each in a table of its own.
 #include "support.h"

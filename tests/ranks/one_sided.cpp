@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-sided communication: every operation, with every way to synchronise, on windows and origin buffers of every kind
 // of memory, against the same calls on host memory.
 //

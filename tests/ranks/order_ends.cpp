@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that end, or lose a rank or a GPU, while messages and collectives are in the default stream
 // (AWAKEN_DEFAULT_STREAM=order).
 //

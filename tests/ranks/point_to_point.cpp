@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Point-to-point operations: every mode, probing, wildcards, order, edge cases, on every mix of buffer kinds.
 #include "support.h"
 

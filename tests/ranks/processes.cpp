@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages at the edges of a process's life, one edge per run:
 //
 //     processes send-finalize    a send is over, its memory is freed and MPI_Finalize called, before the receive

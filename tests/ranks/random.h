@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the random programs share: draws from a seed, datatypes, their options and their output. random_program.cpp
 // tells both.
 #pragma once

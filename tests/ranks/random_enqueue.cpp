@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs of operations that streams order. From a seed every rank derives the same program; it is carried out
 // by MPI's stream API on memory of drawn kinds, or, with --host, by plain functions on host memory. Output and options
 // are those of random_program.cpp: the run with --host is the reference.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random MPI programs. From a seed every rank derives the same program; it is carried out on buffers of drawn kinds
 // (or, with
 // --host, on host memory), and a hash of everything that each rank then holds and was told is printed per program:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests: completion in all forms, mixed with native ones, freed, cancelled, persistent, partitioned.
 #include "support.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Words that all ranks of one machine see without MPI: for programs that meet by other means.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the cases about completion and about messages share: options of their own, steps, tokens, room for buffered
 // sends.
 #pragma once

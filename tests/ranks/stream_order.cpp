@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages while the ranks' default streams are held up, with AWAKEN_DEFAULT_STREAM=order: calls return when the order
 // of their messages is settled, and the bytes come when the streams go on.
 //

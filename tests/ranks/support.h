@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The frame of the rank tests: cases, buffers of every kind, and the comparison with host buffers.
 //
 // The truth of every test is MPI itself. A case is written once, as a function that makes MPI calls on buffers which it

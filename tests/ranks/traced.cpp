@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls, operations and ranges for tests/test_trace.py to find in the trace of this program.
 //
 //     traced [--gpu=auto|none] [MODE]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Derived datatypes in the tests: ownership, and the room that they take.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrong arguments of messages, one-sided operations, file accesses, packing and MPI_Reduce_local: each function gets
 // each wrong argument once, first with host buffers, where the MPI refuses it, and then with the mix's. The class of
 // the error must be the one that the MPIs give. Those of collectives are in collectives.cpp.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON of every kind that the readers know, with anything in any place of it."""
 
 from __future__ import annotations

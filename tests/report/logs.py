@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results in the forms that the readers know, made from given figures: what a reader finds must be what was put in.
 
 The forms are those of the programs' own output; docs/reports.md says which versions.

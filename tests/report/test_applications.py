@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of apps/ in a report: what is run, what is read of their output, and where it is shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page in a real browser, where one is installed: it renders at both widths, fits, and asks nobody for anything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken compare`: the rule by which something has changed, and what it says to a machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages: everything is on them, nothing foreign gets out of its place, and nothing leaves them."""
 
 from __future__ import annotations

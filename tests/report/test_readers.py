@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The readers: figures are found as they were put in, and whatever else a file may hold ends in a clear message."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`awaken report` as a command: what it measures with, what it keeps, how it ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Slurm cluster of this machine, with daemons of its own that need nothing outside of one temporary folder.
 
 Each node is a slurmd in UTS and mount namespaces of its own. So it has a host name and a /dev/shm of its own, as nodes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Awaken under Slurm: `srun` with the PMI of each MPI, launchers inside of an allocation, job steps, GPUs of tasks, and
 the doctor, on a cluster of this machine (cluster.py). TEST_WRITE_PAGES=1 writes the transcript in docs/sites.md anew.
 """

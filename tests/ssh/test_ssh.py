@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Awaken on two machines that the launchers reach by ssh.
 
 The machines are namespaces of this one: network, host name, mounts and so /dev/shm are their own, and so is the sshd,

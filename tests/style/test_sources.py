@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules for sources that no formatter or linter of ours knows."""
 
 from __future__ import annotations
@@ -37,6 +38,44 @@ def lines_with(pattern: str, sources: Mapping[str, str], suffixes: tuple[str, ..
             for number, line in enumerate(text.splitlines(), 1):
                 if re.search(pattern, line):
                     yield f"{name}:{number}"
+
+
+# ---- the licence -----------------------------------------------------------------------------------------------------
+
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+LICENSED = (
+    *(".cpp", ".h", ".c", ".inc", ".S", ".cu", ".hip", ".f90", ".py", ".sh", ".cmake", ".cmake.in", ".map"),
+    *(".yml", ".yaml", "CMakeLists.txt", "Makefile", "Containerfile", ".ci/run"),
+)
+"""How names of sources end. Data, pages and what is generated have no such line."""
+
+
+def without_licence(sources: Mapping[str, str]) -> list[str]:
+    missing = []
+    for name, text in sources.items():
+        first, *others = text.splitlines() or [""]
+        line = others[0] if first.startswith("#!") and others else first
+        if name.endswith(LICENSED) and not re.fullmatch(rf"(//|#|!|/\*) {LICENCE}( \*/)?", line):
+            missing.append(name)
+    return missing
+
+
+def test_sources_name_their_licence_first() -> None:
+    missing = without_licence(SOURCES)
+    assert missing == [], f"their first line is to be a comment with {LICENCE}"
+
+
+def test_a_source_without_a_licence_is_found() -> None:
+    sources = {
+        "a.cpp": f"// {LICENCE}\n",
+        "b.h": f"#pragma once\n// {LICENCE}\n",
+        "c.sh": f"#!/bin/sh\n# {LICENCE}\n",
+        "d.py": "",
+        "e.h": f"/* {LICENCE} */\n",
+        "f.f90": "! SPDX-License-Identifier: MIT\n",
+        "g.md": "# A page\n",
+    }
+    assert without_licence(sources) == ["b.h", "d.py", "f.f90"]
 
 
 # ---- locks -----------------------------------------------------------------------------------------------------------

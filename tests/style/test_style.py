@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The format of C++ and Python, and Python's types.
 
 clang-tidy takes minutes and has a command of its own: `make lint`.

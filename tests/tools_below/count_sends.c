@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A profiling tool as MPI's profiling interface defines it: counts MPI_Send and the bytes, and the communicators that
    were duplicated, and says so at the end. */
 #include <mpi.h>

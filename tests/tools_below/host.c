@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Opens a shared object that is linked to MPI in a scope of its own, as Python does with its extension modules. */
 #include <dlfcn.h>
 #include <stdio.h>

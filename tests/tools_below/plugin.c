@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* An MPI program in a shared object, as language bindings are: rank 0 sends seven messages of device memory. */
 #include <dlfcn.h>
 #include <mpi.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* An MPI that tells the halves of split accesses apart, as those here do not: the second half of a write is refused.
    The program that is run with it begins none. */
 #include <mpi.h>

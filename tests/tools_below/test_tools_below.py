@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Another profiling tool below Awaken, and programs that open libmpi in a scope of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Unit tests of the parts of apps/ that need neither MPI nor a GPU.
 
 add_executable(apps_xtx_test

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of apps/xtx that need neither MPI nor a GPU: sizes, the model of the overlap, products on the host.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Unit tests of bench/engine: no MPI, no GPU. Included by the CMakeLists.txt of this folder, after the benchmarks, which are
 # left out of a build without nlohmann-json.
 if(TARGET awaken_bench_engine)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clocks and links for the manifest: a stand-in for NVML, and the amdgpu driver's files.
 #include "engine/device_facts.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stand-in for NVIDIA's management library: one device, 18 links of which one is down.
 #include <string.h>
 

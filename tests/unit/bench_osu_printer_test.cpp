@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expected texts are written out from the documented formats of the OSU micro-benchmarks, not computed.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns: never two groups at a time, the lowest step first, and nobody waits for those who have gone.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

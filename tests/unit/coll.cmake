@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Unit tests of the parts of collectives that know no MPI (src/coll/device).
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(coll_test

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Collectives between processes (src/coll/device/node_comm), on the emulated driver.
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 if(COMMAND emulator_test)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives between two processes of a node, on the emulated driver: agreement, kernels over IPC, and what goes
 // wrong: memory that cannot be mapped or exported, kernels that fail, a member that is killed, more operations than
 // there is room.

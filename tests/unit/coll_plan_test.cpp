@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the members of a communicator would do, done in ordinary memory, against what the collective means.
 #include "coll/device/plan.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file in which `awaken doctor` keeps what it found out about MPIs, as the library reads it.
 #include "base/doctor_notes.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Unit tests of the emulated GPU driver. Each program opens the libraries as programs do, and runs itself again for what
 # needs a process or an environment of its own.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated cuBLAS and hipBLAS, through their own symbols, against products made one element after the other on the
 // host. Built once for each library (AWAKEN_BLAS_FILE).
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated collective communication library (libnccl, librccl), through src/ccl and src/gpu as Awaken uses it, and
 // through its own symbols for the rest. Ranks are processes of this program, or devices of one process.
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of the emulator below its libraries: its configuration, its addresses, and the scheduler of kernels.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated CUDA driver, run-time library and run-time compiler, used through dlopen as programs use them.
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program written against the HIP headers that are installed, linked with the emulated library of that version.
 #include <hip/hip_runtime_api.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated HIP runtime. Built once per major version of ROCm (AWAKEN_HIP_GENERATION): what is the same in all, and
 // what is not.
 #include <array>

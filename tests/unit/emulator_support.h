@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the emulated driver share: opening its libraries as a program does, and running a scenario in a
 // process of its own, with its own environment.
 #pragma once

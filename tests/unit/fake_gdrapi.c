@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stand-in for GDRCopy's library, for the emulated driver, whose "device" memory is a file in memory. Programs cannot
 // touch what they are given; it is mapped once more, at a distance that the driver tells its kernels.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests can tell the stand-in for GDRCopy's library, and ask it.
 #ifndef AWAKEN_TESTS_FAKE_GDRAPI_H
 #define AWAKEN_TESTS_FAKE_GDRAPI_H

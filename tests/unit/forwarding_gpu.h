@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU runtime that hands every call on to another one: tests derive from it and change what they look at.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Unit tests of src/gpu and src/base: no MPI. Included by the CMakeLists.txt of this folder, after find_package(GTest) and
 # the object libraries.
 find_package(Threads REQUIRED)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of collective operations (kernels/combine.h) on the emulated driver: every operation on every type
 // against a reference of its own, the places and alignments, and the notice.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels through the vendors' run-time compilers, which need no GPU. Skipped where a compiler is not installed.
 #include <gtest/gtest.h>
 

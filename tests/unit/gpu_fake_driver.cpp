@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stand-in for libcuda that only says how it is: initialised or not, how many devices, how old. Its calls do nothing.
 //
 // Tests reach its state through the exported `fake_driver`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of the driver in gpu_fake_driver.cpp.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the interface makes of calls that fail, with failures injected into the emulated driver. Each case runs in a
 // process of its own, because the driver reads its environment once.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How find() follows what the program loads and initialises. Each case runs in a process of its own, because what was
 // loaded or found stays so.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The numbers and layouts of src/gpu/hip_abi.h against the header of the installed HIP.
 #include "gpu/hip_abi.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tests/gpu_hardware/gpu_interface_check on the emulated driver in each of its forms.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

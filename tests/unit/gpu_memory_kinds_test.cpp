@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists of kinds of memory, as info values have them.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptors that one process takes from another: the right files or none, whatever the owner closes meanwhile.
 #include "gpu/shared_descriptors.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Unit tests of the parts of point-to-point that know no MPI (src/ipc): slots and the background thread without a GPU,
 # whole transfers between processes on the emulated driver.
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})

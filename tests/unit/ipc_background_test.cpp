@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread that keeps transfers going: what it does for its jobs, when it does not exist, and how it ends.
 #include "ipc/background.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes wrong between two processes of a node: RTS messages and slots that nobody wrote so, memory that comes and
 // goes, receivers that never come, processes that are killed, and ends with something unfinished.
 #include <sys/resource.h>

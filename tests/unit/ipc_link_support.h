@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two processes of a node that send each other messages, each with a GPU of the emulated driver: what the tests of the
 // links between them share.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole messages between two processes of a node, as CUDA and as HIP: every way that a message can go, with receivers
 // that come in time, late, or have too little room.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a message from a large allocation is copied, and when its receiver had better map the allocation.
 #include "ipc/mapping_account.h"
 

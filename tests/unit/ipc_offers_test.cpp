@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Offers: every transition of a slot, copies that grow while they are taken, races between the two sides, and RTS
 // messages that nobody sent.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When what is sent may be read: how often the GPU is asked about its default stream, and that nothing is forgotten.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs and their shared memory: who finds whom, what is left behind, what is refused.
 #include <dirent.h>
 #include <fcntl.h>

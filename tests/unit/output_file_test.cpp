@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that are replaced as a whole, in folders in which others may write.
 #include "base/output_file.h"
 

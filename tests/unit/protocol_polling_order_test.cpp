@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How often a call that waits for very many operations looks at them, counted, and that each is found.
 #include <gtest/gtest.h>
 

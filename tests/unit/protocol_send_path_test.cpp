@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which paths a message may take, and in which order: each rule of choose_send_paths() has a row that breaks without
 // it.
 #include <gtest/gtest.h>

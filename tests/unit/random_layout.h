@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random datatype layouts and their naive meaning, for property tests.
 #pragma once
 

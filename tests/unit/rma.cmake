@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the members of a window share, and host mirrors of their device memory (src/rma/device): processes, but no MPI and
 # no GPU but the emulated one.
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the members of a window share, between processes: locks and their order, updates, regions, post and complete,
 // and members that are killed.
 #include "rma/device/exposure.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host mirrors of device memory: what the program stores and what others put meet byte by byte, and neither is lost.
 #include "rma/device/host_mirror.h"
 

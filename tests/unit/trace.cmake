@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Unit tests of the timeline (src/trace): no MPI, no GPU.
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(trace_test

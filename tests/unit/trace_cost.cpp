@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints what the trace costs, in nanoseconds per event: medians of batches.
 #include <algorithm>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of a trace: what is in them, where they go, and that nothing is overwritten. tests/test_trace.py reads them
 // with a real JSON parser.
 #include <gtest/gtest.h>

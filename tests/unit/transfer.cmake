@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Unit tests of src/transfer and src/report: no MPI, no GPU. Included by the CMakeLists.txt of this folder, after
 # GoogleTest was found and the object libraries were defined.
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})

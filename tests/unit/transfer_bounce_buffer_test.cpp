@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Room for messages of unknown size: reused, as much address space as asked for, and no memory kept that nobody needs.
 #include "transfer/bounce_buffer.h"
 

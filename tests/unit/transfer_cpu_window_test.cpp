@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies by the CPU: right bytes, within the bounds of what is mapped, never by way of what an earlier allocation left
 // at the address, and off with a reason where something is wrong.
 #include "transfer/cpu_window.h"

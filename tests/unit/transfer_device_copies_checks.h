@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What DeviceCopies has to do on any GPU runtime, and memory of every kind for such tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeviceCopies on the emulated driver: when copies are over and how that is known, kernels, memory of another process,
 // and failures.
 #include <gtest/gtest.h>

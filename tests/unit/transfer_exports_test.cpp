@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory for other processes to map: what is said of it is right, remembered no longer than the allocation
 // lives, and the layer's own blocks stay within their bound.
 #include "transfer/exports.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flattened datatypes against the meaning of their layouts, byte by byte.
 #include "transfer/flat_type.h"
 

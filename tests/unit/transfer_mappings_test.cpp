@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mappings of other processes' memory: reused while their allocation lives, never after, and given back in time.
 #include "transfer/mappings.h"
 

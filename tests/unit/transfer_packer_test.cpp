@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Typed memory on the emulated driver: kernels, 2-D copies where there is no compiler, every kind of memory on the
 // other side, any part of a message; and how many operations it takes.
 #include <gtest/gtest.h>

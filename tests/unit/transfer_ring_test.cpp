@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages through a ring of shared chunks, on the emulated driver: step by step, where each state can be looked at;
 // then as CUDA and as HIP between threads and between processes.
 #include "transfer/ring.h"

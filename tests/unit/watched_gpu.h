@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated GPU's runtime, watched: tests count its calls, let them fail, hold answers back, and see what is left.
 #pragma once
 

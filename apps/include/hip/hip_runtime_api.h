@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of the HIP runtime API that the programs under apps/ use, declared from its public documentation.
 //
 // A program that includes <hip/hip_runtime.h> compiles with this header and any C or C++ compiler, without ROCm and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The run-time compiler of HIP, as far as the programs under apps/ use it. See hip_runtime_api.h.
 //
 // runtime/gpu_runtime.cpp forwards the calls to libhiprtc on AMD and to libnvrtc on NVIDIA. A kernel that uses the

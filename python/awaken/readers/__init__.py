@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads results: one file per dialect beside this one. `read(path)` finds out which it is."""
 
 from __future__ import annotations

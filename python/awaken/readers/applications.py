@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of the programs of apps/ other than the ping-pongs: ghost_exchange, xtx, allreduce (docs/apps.md).
 
 Each has a line or two of the original program's, and lines that begin with # and tell of everything else:

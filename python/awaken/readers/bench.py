@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON of `awaken bench --json`: schema "awaken-bench", version 1 (docs/benchmarks-output.md).
 
 The value of a size is the median, its band the median's 95 % interval. A bandwidth is bytes over the median time:

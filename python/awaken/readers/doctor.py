@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON of `awaken doctor --json`: schema "awaken-doctor", version 1 (docs/doctor.md). Members that are missing are
 left out."""
 

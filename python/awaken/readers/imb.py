@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of the Intel MPI Benchmarks, part MPI-1 (IMB-MPI1), and of the parts that print the same tables.
 
     #    Intel(R) MPI Benchmarks 2021.11, MPI-1 part

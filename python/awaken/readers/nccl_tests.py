@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of nccl-tests and rccl-tests: all_reduce_perf and its siblings, as text.
 
     # nccl-tests version 2.19.6 nccl-headers=22807 nccl-library=22807          since 2.17

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs of the OSU micro-benchmarks, 5.x to 7.5, and of `awaken bench`, which prints the same.
 
 A log is a title, lines that begin with #, a line with the names of the columns, and rows. What differs between

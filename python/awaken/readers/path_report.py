@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON of `AWAKEN_REPORT=FILE.json`: schema "awaken-report", version 1 (docs/path-report.md)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of the ping-pong programs (apps/pingpong, and the tutorial programs whose output it is).
 
     Transfer size (B):       1024, Transfer Time (s):     0.000000901, Bandwidth (GB/s):     1.058456180

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that others wrote, read with care: their size, their text, their numbers, and how to speak of what is wrong.
 
 A log may be truncated, may hold another program's output between its rows, or may not be a log at all. Nothing in it is

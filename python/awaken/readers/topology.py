@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON of `awaken topo --json`: schema "awaken-topology", version 1 (docs/topology.md). Members that are missing are
 left out, and a pair without a figure keeps its reason."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces in Chrome's trace event format, as Awaken (docs/trace.md) and many others write it, and Perfetto reads it.
 
 An object with "traceEvents", or a list of events. Read are complete events (ph X: ts, dur), begin and end (B, E),

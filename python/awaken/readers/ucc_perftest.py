@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of ucc_perftest, the benchmark of UCC (Unified Collective Communication).
 
     Collective:             Alltoall

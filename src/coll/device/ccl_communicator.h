@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One member's end of a communicator of NCCL or RCCL. The class does not depend on who the members are and how they
 // agree.
 //

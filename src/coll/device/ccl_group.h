@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The members of a node communicator as a communicator of NCCL or RCCL.
 //
 // Member 0 makes the identifier; then all members join. When one of them fails, none uses the library.

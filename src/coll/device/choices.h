@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How this process does its collectives: the table that chooses the algorithms, and, for the report, what was done so
 // far.
 #pragma once

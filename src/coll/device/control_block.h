@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared memory in which the members of a communicator tell each other what they pass to a collective, and how far they
 // are with it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a process needs to work on device memory for collectives: streams, kernels, and the words by which a kernel says
 // that it is over. All communicators share one engine.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The members of a communicator that has all its members on this node. They agree on the path of each collective. When
 // everything is device memory, they do the collective themselves.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each member of a communicator has to do for a collective when all members can reach each other's device memory.
 //
 // The plan cuts the work so that no two members write to the same bytes, no member reads what another one overwrites,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of an algorithm for a collective: a table that people can read and override.
 #pragma once
 

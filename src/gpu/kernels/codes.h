@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The element types and operations of the kernels of combine.h, and the number that names a pair of them. Host code
 // that launches the kernels and the kernels themselves read this same text.
 #pragma once

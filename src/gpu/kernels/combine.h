@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The work of a collective operation that touches every byte: combining the data of several GPUs, and moving it. A
 // place is memory of this GPU, or memory of another GPU that is mapped by IPC. No kernel waits for another GPU, but
 // for its end in stream order. The host orders the kernels, and a kernel's notice tells the host that the kernel is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arithmetic that keeps a GPU busy for a chosen time. Overlap benchmarks compute this while a communication is under
 // way.
 #pragma once

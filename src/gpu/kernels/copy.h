@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copying between two places of device memory, of any alignment: for copies that a kernel does faster than the copy
 // engine. Either side may be another GPU's memory, mapped by IPC.
 #pragma once

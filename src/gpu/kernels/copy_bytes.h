@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copying between two places of device memory, of any alignment. The kernels of copy.h and combine.h share this.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Test data made on the device. Each byte depends on its position and a seed, so that a byte in a wrong place shows.
 #pragma once
 

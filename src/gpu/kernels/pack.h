@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Datatypes with gaps. The kernels move bytes between strided blocks, or a list of entries, and consecutive memory.
 //
 // The bytes of a datatype have an order, in which they travel. A position counts bytes in that order. Every kernel

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The things that a kernel may use, so that one text runs on an NVIDIA GPU, on an AMD GPU and on the host.
 //
 // A kernel is a header in this folder. The library embeds its text, and NVRTC or HIPRTC compiles it at run time. The

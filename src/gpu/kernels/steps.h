@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps of messages that a GPU takes by itself, in the order of a stream: wait for a word, copy, write words.
 //
 // A word counts messages. The words that a kernel waits for lie in memory of its own GPU, or of the host; the GPU of

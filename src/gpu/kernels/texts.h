@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels' texts, embedded in the library, for Runtime::load_kernels.
 #pragma once
 

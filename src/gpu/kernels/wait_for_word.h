@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a kernel waits for a word that the GPU of another process writes.
 //
 // A word counts: it is reached when it is at least the wanted number, counted around zero.

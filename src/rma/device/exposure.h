@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the members of a window share: where each one's memory is, who has locked it, who updates it, and how far each
 // has come with post, start, complete and wait.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rma/device/host_mirror.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host memory that stands for device memory in a window. The MPI reaches it, for this process and for all others.
 //
 // Two parties change a window's memory: the program stores to the device memory, and all others put to the host mirror.

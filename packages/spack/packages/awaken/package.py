@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Awaken from the tree that this recipe lies in: `spack repo add packages/spack`, then `spack install awaken`."""
 
 from pathlib import Path
