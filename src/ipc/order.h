@@ -23,6 +23,7 @@
 #include "stream/ordering.h"
 #include "stream/pages.h"
 #include "stream/steps.h"
+#include "transport/transport.h"
 
 namespace awaken::ipc {
 
