@@ -11,6 +11,8 @@
 
 namespace awaken::AWAKEN_ABI {
 
+using coll::Algorithm;
+
 namespace {
 
 /// At most this many collectives pass without a proposal: while no member has device memory, and while some have, but
@@ -20,23 +22,22 @@ constexpr std::uint64_t kMostPauseOfLittle = 8;
 
 /// A proposal. Bits of all members are combined by "or".
 constexpr std::uint32_t kHasDeviceMemory = 1, kHasHostMemory = 2;
-constexpr std::uint32_t cannot(const Strategy strategy) noexcept {
-    return 4U << static_cast<unsigned>(strategy);
+constexpr std::uint32_t cannot(const Algorithm algorithm) noexcept {
+    return 1U << (8 + static_cast<unsigned>(algorithm));
 }
-constexpr std::uint32_t is_worthwhile(const Strategy strategy) noexcept {
-    return 256U << static_cast<unsigned>(strategy);
+constexpr std::uint32_t is_worthwhile(const Algorithm algorithm) noexcept {
+    return 1U << (16 + static_cast<unsigned>(algorithm));
 }
-constexpr std::uint32_t kCannotAny = cannot(Strategy::pipelined) | cannot(Strategy::hierarchical) |
-                                     cannot(Strategy::point_to_point) | cannot(Strategy::library);
+constexpr std::uint32_t kCannotAny = cannot(Algorithm{coll::kAlgorithmNames.size()}) - cannot(Algorithm{});
 
-/// Whether all members can take the strategy, and one of them moves enough for it.
-[[nodiscard]] bool allow(const std::uint32_t all, const Strategy strategy) noexcept {
-    return (all & cannot(strategy)) == 0 && (all & is_worthwhile(strategy)) != 0;
+/// Whether all members can do it so, and one of them moves enough for it.
+[[nodiscard]] bool allow(const std::uint32_t all, const Algorithm algorithm) noexcept {
+    return (all & cannot(algorithm)) == 0 && (all & is_worthwhile(algorithm)) != 0;
 }
 
-[[nodiscard]] coll::Algorithm choose(const MPI_Comm comm, const Proposals& proposals, const coll::Kind kind,
-                                     const std::uint32_t code, const std::uint64_t bytes,
-                                     const std::optional<coll::Algorithm> without) {
+[[nodiscard]] Algorithm choose(const MPI_Comm comm, const Proposals& proposals, const coll::Kind kind,
+                               const std::uint32_t code, const std::uint64_t bytes,
+                               const std::optional<Algorithm> without) {
     Layer& owner = layer();
     int ranks = 0;
     owner.real.Comm_size(comm, &ranks);
@@ -55,7 +56,7 @@ Agreement::Agreement(Call& call, const MPI_Comm comm, Proposals& proposals, cons
       _code(code),
       _varying(sizes == Sizes::varying),
       _chosen(choose(comm, proposals, kind, code, bytes, std::nullopt)),
-      _otherwise(choose(comm, proposals, kind, code, bytes, coll::Algorithm::ccl)),
+      _otherwise(choose(comm, proposals, kind, code, bytes, Algorithm::ccl)),
       _own(kCannotAny) {}
 
 Agreement::~Agreement() {
@@ -68,9 +69,9 @@ void Agreement::passes(const bool device_memory, const bool host_memory) noexcep
     _own |= (device_memory ? kHasDeviceMemory : 0U) | (host_memory ? kHasHostMemory : 0U);
 }
 
-void Agreement::offer(const Strategy strategy, const bool worthwhile) noexcept {
-    _own &= ~cannot(strategy);
-    _own |= worthwhile ? is_worthwhile(strategy) : 0U;
+void Agreement::offer(const Algorithm algorithm, const bool worthwhile) noexcept {
+    _own &= ~cannot(algorithm);
+    _own |= worthwhile ? is_worthwhile(algorithm) : 0U;
 }
 
 void Agreement::offer_library(const int device, const coll::CclCommunicator::Operation& operation,
@@ -79,53 +80,51 @@ void Agreement::offer_library(const int device, const coll::CclCommunicator::Ope
     InterNodeCcl* const across = inter_node_ccl_of(_communicator);
     // A collective in parts needs the same of the library as an all-to-all.
     const coll::Kind needed = operation.in_parts ? coll::Kind::alltoall : operation.kind;
-    if (_chosen == coll::Algorithm::ccl && engine != nullptr && across != nullptr && device >= 0 &&
+    if (_chosen == Algorithm::ccl && engine != nullptr && across != nullptr && device >= 0 &&
         across->begin(*engine, needed, _code, device)) {
         _library = across;
         _operation = operation;
-        offer(Strategy::library, worthwhile);
+        offer(Algorithm::ccl, worthwhile);
     }
 }
 
-Strategy Agreement::conclude(const std::uint32_t all) {
+Algorithm Agreement::conclude(const std::uint32_t all) {
     if ((all & kHasDeviceMemory) == 0) {
-        return Strategy::whole;
+        return Algorithm::staged;
     }
     const bool only_device = (all & kHasHostMemory) == 0;
     // Made here in any case, since a nonblocking collective may not wait for it.
-    const bool messages = allow(all, Strategy::point_to_point) && messages_of(_communicator) != MPI_COMM_NULL;
+    const bool messages = allow(all, Algorithm::point_to_point) && messages_of(_communicator) != MPI_COMM_NULL;
     const auto bit = std::uint32_t{1} << static_cast<unsigned>(_kind);
     _proposals.nonblocking = messages && only_device ? _proposals.nonblocking | bit : _proposals.nonblocking & ~bit;
-    if (only_device && allow(all, Strategy::library) && _library->join()) {
-        return Strategy::library;
+    if (only_device && allow(all, Algorithm::ccl) && _library->join()) {
+        return Algorithm::ccl;
     }
     if (_library != nullptr) {
         std::exchange(_library, nullptr)->end();
     }
     if (messages) {
-        return Strategy::point_to_point;
+        return Algorithm::point_to_point;
     }
-    if ((all & cannot(Strategy::pipelined)) != 0) {
-        return Strategy::whole;
-    }
-    return only_device && allow(all, Strategy::hierarchical) && hierarchy_of(_communicator) != nullptr
-               ? Strategy::hierarchical
-               : Strategy::pipelined;
+    return only_device && allow(all, Algorithm::hierarchical) && hierarchy_of(_communicator) != nullptr
+               ? Algorithm::hierarchical
+               : Algorithm::staged;
 }
 
-Strategy Agreement::reached() {
+Algorithm Agreement::reached() {
     std::uint32_t all = 0;
     if (const int error = or_of_all(_communicator, _proposals.between, _own, all); error != MPI_SUCCESS) {
         throw RaisedError(error);
     }
-    const Strategy strategy = conclude(all);
+    const Algorithm algorithm = conclude(all);
     const bool device = (all & kHasDeviceMemory) != 0;
+    _in_chunks = device && allow(all, Algorithm::staged);
     if (_varying) {
-        _proposals.varying.proposed(strategy != Strategy::whole, device ? kMostPauseOfLittle : kMostPause);
+        _proposals.varying.proposed(algorithm != Algorithm::staged, device ? kMostPauseOfLittle : kMostPause);
     } else {
         _proposals.large.proposed(device, kMostPause);
     }
-    return strategy;
+    return algorithm;
 }
 
 void Agreement::run_library(const std::int64_t bytes) {

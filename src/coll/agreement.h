@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the members of a communicator agree on a collective that the GPUs of one node cannot do among themselves: the
 // communicator spans nodes, or a member passes host memory. Each member sees only its own buffers, and all have to do
-// the collective in the same way. So each says in a proposal what it passes and which strategies it could take, and all
+// the collective in the same way. So each says in a proposal what it passes and which algorithms it could take, and all
 // draw the same conclusion. A proposal is a reduction of one word.
 //
 // Where the arguments tell all members alike how much is moved, they propose only for what is large. Where parts vary,
@@ -62,15 +62,6 @@ struct Proposals {
     }
 };
 
-/// How a collective is done. The table of algorithms names them (coll/device/plan.h).
-enum class Strategy : std::uint8_t {
-    whole,           ///< by the MPI, with staging buffers
-    pipelined,       ///< by the MPI, in chunks (pipelined.h)
-    hierarchical,    ///< within nodes and between them (hierarchical.h)
-    point_to_point,  ///< as messages (point_to_point.h)
-    library          ///< by NCCL or RCCL (inter_node_ccl.h)
-};
-
 /// One proposal. All members make it, or none does.
 class Agreement {
   public:
@@ -88,18 +79,21 @@ class Agreement {
     [[nodiscard]] coll::Algorithm chosen_without_library() const noexcept { return _otherwise; }
 
     void passes(bool device_memory, bool host_memory) noexcept;
-    /// This member can take the strategy. `worthwhile`: for what this member moves.
-    void offer(Strategy strategy, bool worthwhile = true) noexcept;
-    /// The same for the library, if this process is ready to use it on that device.
+    /// This member can do it so; staged: in chunks. `worthwhile`: for what this member moves.
+    void offer(coll::Algorithm algorithm, bool worthwhile = true) noexcept;
+    /// The same for NCCL or RCCL, if this process is ready to use it on that device.
     void offer_library(int device, const coll::CclCommunicator::Operation& operation, bool worthwhile = true);
 
-    [[nodiscard]] Strategy reached();
+    /// What all members do: ccl, point_to_point, hierarchical or staged.
+    [[nodiscard]] coll::Algorithm reached();
+    /// After reached(): whether all can do it in chunks.
+    [[nodiscard]] bool in_chunks() const noexcept { return _in_chunks; }
     /// Does the collective, when that was agreed on, and waits for it. `bytes`: as the report counts them. Throws
     /// Error.
     void run_library(std::int64_t bytes);
 
   private:
-    [[nodiscard]] Strategy conclude(std::uint32_t all);
+    [[nodiscard]] coll::Algorithm conclude(std::uint32_t all);
 
     Call& _call;
     const MPI_Comm _communicator;
@@ -109,6 +103,7 @@ class Agreement {
     const bool _varying;
     const coll::Algorithm _chosen, _otherwise;
     std::uint32_t _own;
+    bool _in_chunks = false;
     InterNodeCcl* _library = nullptr;  ///< set once its begin() has succeeded
     coll::CclCommunicator::Operation _operation;
 };

@@ -13,8 +13,8 @@
 #include "coll/collective_comm.h"
 #include "coll/exchange.h"
 #include "coll/hierarchical.h"
+#include "coll/offer.h"
 #include "coll/on_node.h"
-#include "coll/pipelined.h"
 #include "coll/reduce_local.h"
 #include "coll/run.h"
 #include "mpi/kernel_code.h"
@@ -26,23 +26,6 @@ namespace {
 
 using coll::Kind;
 using LibraryCall = coll::CclCommunicator::Operation;
-
-/// A buffer argument that the MPI gets one part after another.
-class Cut {
-  public:
-    Cut(const void* const buffer, const MPI_Datatype type)
-        : _buffer(static_cast<std::byte*>(const_cast<void*>(buffer))) {
-        MPI_Aint lower_bound = 0;
-        layer().real.Type_get_extent(type, &lower_bound, &_extent);
-    }
-    [[nodiscard]] void* at(const std::int64_t element) const {
-        return static_cast<const void*>(_buffer) == MPI_IN_PLACE ? _buffer : _buffer + element * _extent;
-    }
-
-  private:
-    std::byte* const _buffer;
-    MPI_Aint _extent = 0;
-};
 
 std::byte* bytes_of_buffer(const void* const buffer) {
     return static_cast<std::byte*>(const_cast<void*>(buffer));
@@ -95,8 +78,6 @@ struct Barrier {
 template <class Count>
 class Broadcasting {
   public:
-    static constexpr Agree kAgreement = Agree::chunks;
-
     Broadcasting(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm)
         : _call(call),
           _buffer(buffer),
@@ -121,27 +102,22 @@ class Broadcasting {
         here.is_root() ? here.sends(_buffer, _count, _type) : here.receives(_buffer, _count, _type);
     }
 
-    /// Members may describe the same bytes by different types, so the bytes are cut.
-    [[nodiscard]] Cuttable cut() const { return {.count = bytes_of(layer().real, _count, _type)}; }
-
-    Pipelined::Alternatives describe(Pipelined& chunks) {
-        _begin = bytes_at(_buffer, _count, _type);
-        if (_begin == nullptr) {
-            chunks.has_gaps(_buffer, _count, _type);
-        } else if (_group.is_root(_root)) {
-            chunks.reads(_begin);
-        } else {
-            chunks.writes(_begin);
-        }
-        Pipelined::Alternatives means{.hierarchical = _group.has(_root)};
+    /// Members may describe the same bytes by different types, so that bytes are what they agree on.
+    [[nodiscard]] Offer offer() const {
+        return {_call, _communicator, bytes_of(layer().real, _count, _type), MPI_BYTE};
+    }
+    void describe(Offer& offer) const {
+        _group.is_root(_root) ? offer.reads(_buffer, _count, _type) : offer.writes(_buffer, _count, _type);
+        offer.chunks = true;
         if (_group.has(_root)) {  // else the MPI reports the error
-            means.library = LibraryCall{.kind = kind(),
+            std::byte* const begin = bytes_at(_buffer, _count, _type);
+            offer.hierarchical = true;
+            offer.library = LibraryCall{.kind = kind(),
                                         .root = _root,
-                                        .elements = static_cast<std::uint64_t>(chunks.size()),
-                                        .send = _begin,
-                                        .receive = _begin};
+                                        .elements = static_cast<std::uint64_t>(offer.bytes()),
+                                        .send = begin,
+                                        .receive = begin};
         }
-        return means;
     }
 
     [[nodiscard]] std::optional<int> run_hierarchically() const {
@@ -149,12 +125,13 @@ class Broadcasting {
         if (!can_broadcast_hierarchically(bytes, _root, _communicator)) {
             return std::nullopt;
         }
-        return hierarchical_broadcast(_call, _begin, static_cast<int>(bytes), _root, _communicator);
+        return hierarchical_broadcast(_call, bytes_at(_buffer, _count, _type), static_cast<int>(bytes), _root,
+                                      _communicator);
     }
 
     template <Function function>
-    int run_chunk(const Pipelined::Chunk& chunk) const {
-        void* const part = chunk.staged != nullptr ? chunk.staged : _begin + chunk.first;
+    int run_chunk(const Offer::Chunk& chunk) const {
+        void* const part = chunk.staged != nullptr ? chunk.staged : bytes_at(_buffer, _count, _type) + chunk.first;
         return below<function>()(part, static_cast<Count>(chunk.count), MPI_BYTE, _root, _communicator);
     }
 
@@ -182,7 +159,6 @@ class Broadcasting {
     const int _root;
     const MPI_Comm _communicator;
     const Group _group;
-    std::byte* _begin = nullptr;  ///< the data, if it is one run of bytes
 };
 
 struct Broadcast {
@@ -255,7 +231,6 @@ struct ReductionArguments {
 template <Kind kKind, class Count>
 class Reduction {
   public:
-    static constexpr Agree kAgreement = Agree::chunks;
     static constexpr bool kRooted = kKind == Kind::reduce;
 
     Reduction(Call& call, const ReductionArguments& given, Count count, int root = 0)
@@ -311,26 +286,38 @@ class Reduction {
         }
     }
 
-    [[nodiscard]] Cuttable cut() const { return {.count = static_cast<std::int64_t>(_count), .type = _given.type}; }
-
-    Pipelined::Alternatives describe(Pipelined& chunks) const {
-        chunks.reads(_given.input());
+    [[nodiscard]] Offer offer() const
+        requires(kRooted || kKind == Kind::allreduce)
+    {
+        return {_call, _given.comm, static_cast<std::int64_t>(_count), _given.type};
+    }
+    void describe(Offer& offer) const {
+        const auto count = static_cast<std::int64_t>(_count);
+        offer.reads(_given.input(), count, _given.type);
         if (_has_result) {
-            chunks.writes(_given.receive_buffer);
+            offer.writes(_given.receive_buffer, count, _given.type);
         }
-        if (kRooted && _has_result) {
-            chunks.keep_apart();
+        offer.chunks = !kRooted;
+        offer.code = kernel_code(layer().real, _given.op, _given.type);
+        if (!kRooted || _given.group.get().has(_root)) {
+            offer.hierarchical = offer.code != 0;
+            offer.library = _given.library_call(kKind, offer.code, _root, count);
         }
-        Pipelined::Alternatives means;
-        if constexpr (kRooted || kKind == Kind::allreduce) {
-            const std::uint32_t code = kernel_code(layer().real, _given.op, _given.type);
-            const bool sound = !kRooted || _given.group.get().has(_root);
-            means = {.code = code, .hierarchical = code != 0 && sound};
-            if (sound) {
-                means.library = _given.library_call(kKind, code, _root, chunks.size());
-            }
+    }
+
+    template <Function function>
+    int run_chunk(const Offer::Chunk& chunk) const
+        requires(kKind == Kind::allreduce)
+    {
+        const auto count = static_cast<Count>(chunk.count);
+        if (chunk.staged != nullptr) {
+            return native<function>(MPI_IN_PLACE, chunk.staged, count);
         }
-        return means;
+        const BlocksView<Count> sent{_given.send_buffer, 1, _given.type},
+            received{_given.receive_buffer, 1, _given.type};
+        const auto first = static_cast<std::size_t>(chunk.first);
+        return native<function>(_given.in_place ? MPI_IN_PLACE : sent.parts()(first).address,
+                                received.parts()(first).address, count);
     }
 
     [[nodiscard]] std::optional<int> run_hierarchically() const {
@@ -344,21 +331,6 @@ class Reduction {
         } else {
             return hierarchical_allreduce(_call, _given.send_buffer, _given.receive_buffer, count, _given.type,
                                           _given.op, _given.comm);
-        }
-    }
-
-    template <Function function>
-    int run_chunk(const Pipelined::Chunk& chunk) const {
-        const auto count = static_cast<Count>(chunk.count);
-        if (chunk.staged == nullptr) {
-            const Cut sent(_given.send_buffer, _given.type), received(_given.receive_buffer, _given.type);
-            void* const output = _has_result || !kRooted ? received.at(chunk.first) : nullptr;
-            return native<function>(sent.at(chunk.first), output, count);
-        }
-        if constexpr (kRooted) {
-            return native<function>(chunk.staged, _has_result ? chunk.result : nullptr, count);
-        } else {
-            return native<function>(MPI_IN_PLACE, chunk.staged, count);
         }
     }
 
@@ -425,7 +397,6 @@ template <class Counts>
 class ScatteredReduction {
   public:
     static constexpr bool kVarying = std::is_pointer_v<Counts>;
-    static constexpr Agree kAgreement = kVarying ? Agree::no : Agree::chunks;
 
     ScatteredReduction(Call& call, const ReductionArguments& given, Counts counts)
         : _call(call),
@@ -470,24 +441,18 @@ class ScatteredReduction {
         here.receives(_given.receive_buffer, _given.in_place ? total() : own, _given.type);
     }
 
-    [[nodiscard]] Cuttable cut() const { return {.count = count_of(0), .type = _given.type, .blocks = _members}; }
-
-    Pipelined::Alternatives describe(Pipelined& chunks) const {
-        chunks.reads_blocks(_given.input());
-        chunks.writes(_given.receive_buffer);
-        chunks.keep_apart();
-        const std::uint32_t code = kernel_code(layer().real, _given.op, _given.type);
-        Pipelined::Alternatives means{.code = code};
-        if (!_given.in_place) {  // else the library would put the result elsewhere
-            means.library = _given.library_call(kind(), code, 0, chunks.size());
-        }
-        return means;
+    [[nodiscard]] Offer offer() const
+        requires(!kVarying)
+    {
+        return {_call, _given.comm, count_of(0), _given.type, _members};
     }
-
-    template <Function function>
-    int run_chunk(const Pipelined::Chunk& chunk) const {
-        return below<function>()(chunk.staged, chunk.result, static_cast<Counts>(chunk.count), _given.type, _given.op,
-                                 _given.comm);
+    void describe(Offer& offer) const {
+        offer.reads(_given.input(), total(), _given.type);
+        offer.code = kernel_code(layer().real, _given.op, _given.type);
+        if (!_given.in_place) {  // else the library would put the result elsewhere
+            offer.writes(_given.receive_buffer, count_of(0), _given.type);
+            offer.library = _given.library_call(kind(), offer.code, 0, count_of(0));
+        }
     }
 
     template <Function function, class... Tail>
@@ -708,8 +673,10 @@ int hierarchical_allreduce(Call& call, const void* const send_buffer, void* cons
     Partitions partitions(in.hierarchy, count, type);
     const bool in_place = send_buffer == MPI_IN_PLACE;
     // In place, the other members still read this memory.
-    void* const partition =
-        in_place ? partitions.room(receive_buffer) : Cut(receive_buffer, type).at(partitions.own_displacement());
+    void* const partition = in_place ? partitions.room(receive_buffer)
+                                     : BlocksView<int>{receive_buffer, 1, type}
+                                           .parts()(static_cast<std::size_t>(partitions.own_displacement()))
+                                           .address;
     in.attempt([&] {
         return ReduceScatter::run<Function::Reduce_scatter>(call, in_place ? receive_buffer : send_buffer, partition,
                                                             partitions.counts(), type, op, in.hierarchy.node());

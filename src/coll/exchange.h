@@ -32,7 +32,6 @@ class Exchange {
     static constexpr bool kScatters = Rooted && Send::kPerMember;
     static constexpr bool kToEach = !Rooted && Send::kPerMember;
     static constexpr bool kVarying = Send::kVarying || Receive::kVarying;
-    static constexpr Agree kAgreement = kVarying ? Agree::exchange : Agree::both;
 
     Exchange(Call& call, const Send& send, const Receive& receive, const MPI_Comm comm, const int root = 0)
         : _call(call),
@@ -164,48 +163,32 @@ class Exchange {
         }
     }
 
-    /// Members may describe the same bytes by different types, so the bytes are cut.
-    [[nodiscard]] Cuttable cut() const { return {.count = block_bytes(), .blocks = group().size}; }
-
-    Pipelined::Alternatives describe(Pipelined& chunks) const {
+    /// Members may describe the same bytes by different types, so that bytes are what they agree on.
+    [[nodiscard]] Offer offer() const
+        requires(!kVarying)
+    {
+        return {_call, _communicator, block_bytes(), MPI_BYTE, group().size};
+    }
+    void describe(Offer& offer) const {
         // The arguments of a side that means nothing here may be anything.
         const std::int64_t sent = sends() ? _send.total(group().size) : 0;
         const std::int64_t received = receives() ? _receive.total(group().size) : 0;
-        std::byte* const from = sends() ? bytes_at(_send.address, sent, _send.type) : nullptr;
-        std::byte* const to = receives() ? bytes_at(_receive.address, received, _receive.type) : nullptr;
-        // In place, a member's own block is where it belongs, and all-to-all sends what it receives.
-        std::byte* const own = !_in_place || to == nullptr ? from : kToEach ? to : to + block_bytes() * group().rank;
-        if ((sends() && from == nullptr) || (receives() && to == nullptr)) {
-            if (receives()) {
-                chunks.has_gaps(_receive.address, received, _receive.type);
-            }
-            if (sends()) {
-                chunks.has_gaps(_send.address, sent, _send.type);
-            }
-        } else {
-            if (own != nullptr) {
-                Send::kPerMember ? chunks.reads_blocks(own) : chunks.reads(own);
-            }
-            if (receives()) {
-                Receive::kPerMember ? chunks.writes_blocks(to) : chunks.writes(to);
-            }
+        if (sends()) {
+            offer.reads(_send.address, sent, _send.type);
         }
-        chunks.keep_apart();
-        Pipelined::Alternatives means;
+        if (receives()) {
+            offer.writes(const_cast<void*>(static_cast<const void*>(_receive.address)), received, _receive.type);
+        }
         // Neither the library nor messages can exchange in place.
-        means.messages = Rooted ? group().has(_root) : !(kToEach && _in_place);
-        if (!Rooted && means.messages) {
-            means.library = coll::CclCommunicator::Operation{
+        offer.messages = Rooted ? group().has(_root) : may_agree();
+        if (!Rooted && offer.messages) {
+            std::byte* const from = sends() ? bytes_at(_send.address, sent, _send.type) : nullptr;
+            std::byte* const to = receives() ? bytes_at(_receive.address, received, _receive.type) : nullptr;
+            // In place, a member's own block is where it belongs.
+            std::byte* const own = !_in_place || to == nullptr ? from : to + block_bytes() * group().rank;
+            offer.library = coll::CclCommunicator::Operation{
                 .kind = kind(), .block_bytes = static_cast<std::uint64_t>(block_bytes()), .send = own, .receive = to};
         }
-        return means;
-    }
-
-    template <Function function>
-    int run_chunk(const Pipelined::Chunk& chunk) const {
-        const auto part = static_cast<decltype(_send.count)>(chunk.count);
-        void* const result = kScatters && _in_place ? const_cast<void*>(_receive.address) : chunk.result;
-        return native<function>(std::tuple{chunk.staged, part, MPI_BYTE, result, part, MPI_BYTE});
     }
 
     template <Function function, class... Tail>

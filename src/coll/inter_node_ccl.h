@@ -2,7 +2,7 @@
 // The members of a communicator that spans nodes as a communicator of NCCL or RCCL. The library goes from GPU to
 // network card, past host memory.
 //
-// The members agree through the MPI. Each collective has a proposal anyway (see pipelined.h). Joining ends with one, so
+// The members agree through the MPI. Each collective has a proposal anyway (see agreement.h). Joining ends with one, so
 // that all have joined or none uses the library. A process has one such collective under way at a time, and says no in
 // the proposal for any other: two that go in different orders on different GPUs could wait for each other for ever.
 #pragma once

@@ -103,7 +103,7 @@ void PointToPoint::propose(Agreement& agreement, const Proposals& proposals, con
     const bool willing =
         owner.node_peers.copies() != nullptr &&
         (proposals.nodes > 1 ? otherwise == coll::Algorithm::point_to_point : otherwise != coll::Algorithm::staged);
-    agreement.offer(Strategy::point_to_point, large && willing);
+    agreement.offer(coll::Algorithm::point_to_point, large && willing);
     coll::CclCommunicator::Operation operation;
     operation.kind = _kind;
     operation.in_parts = true;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a collective tries, in order. A collective is a class that describes one call to each strategy; no strategy
-// knows another, or which collective it serves.
+// What a collective tries, in order. A collective is a class that describes one call to each of these; none knows
+// another, or which collective it serves.
 //   1. the node's GPUs (on_node.h), which the members agree on from what they pass
 //   2. what the members of several nodes agree on (agreement.h), for large data, or parts that vary: NCCL or RCCL,
-//      messages, hierarchically, or chunks through host memory
+//      messages, hierarchically, or the MPI in chunks
 //   3. the MPI, with staging buffers
 // The nonblocking and persistent forms may not wait for the members. They take the second step for exchanges whose
 // kind the members have agreed on before, as messages.
 //
 // A collective has these members:
-//   kAgreement                  how its members agree in the second step
-//   kind()                      as the table of strategies knows it
+//   kind()                      as the table of algorithms knows it
 //   check()                     throws ClassedError when an argument is wrong by itself
-//   describe(OnNode&)           its buffers and arguments, for the first strategy
-//   run_staged<function>(tail)  the last strategy
-// and for the second step, by kAgreement:
-//   exchange  group(), may_agree(), is_large(), is_on_device(), describe(PointToPoint&)
-//   chunks    cut(): what may be cut; describe(Pipelined&): the buffers, and what else could do the collective;
-//             run_chunk<function>(chunk): one call of the MPI; run_hierarchically(), where that may be agreed
-//   both      all of these: chunks, or messages
+//   describe(OnNode&)           its buffers and arguments, for the first step
+//   run_staged<function>(tail)  the last step
+// For the second step, where all members see how much is moved:
+//   offer()                     how much, as an Offer (offer.h)
+//   describe(Offer&)            its buffers, and by what this member could do it
+//   run_hierarchically()        where that may be agreed
+//   run_chunk<function>(chunk)  where it may be cut: one call of the MPI
+// and if it is an exchange, in which each member sees only its own parts:
+//   group(), may_agree(), is_large(), is_on_device(), describe(PointToPoint&)
 #pragma once
 
 #include <cstdint>
@@ -26,31 +27,24 @@
 
 #include "coll/agreement.h"
 #include "coll/collective_comm.h"
+#include "coll/offer.h"
 #include "coll/on_node.h"
-#include "coll/pipelined.h"
 #include "coll/point_to_point.h"
 #include "coll/run.h"
 
 namespace awaken::AWAKEN_ABI {
 
-enum class Agree : std::uint8_t {
-    no,        ///< there is no second step
-    exchange,  ///< members exchange parts, of which each sees only its own
-    chunks,    ///< all members see how much is moved
-    both       ///< members exchange parts of one size
-};
-
-/// What Pipelined may cut.
-struct Cuttable {
-    std::int64_t count = 0;
-    MPI_Datatype type = MPI_BYTE;
-    std::int64_t blocks = 1;
-};
-
+/// Whether it consists of parts that members send each other.
 template <class Collective>
-constexpr bool kIsExchange = Collective::kAgreement == Agree::exchange || Collective::kAgreement == Agree::both;
+concept IsExchange = requires(const Collective& collective, PointToPoint& messages) { collective.describe(messages); };
+/// Whether all members see how much is moved.
 template <class Collective>
-constexpr bool kIsCut = Collective::kAgreement == Agree::chunks || Collective::kAgreement == Agree::both;
+concept IsUniform = requires(const Collective& collective) { collective.offer(); };
+/// Whether the MPI may do it in chunks.
+template <Function function, class Collective>
+concept IsCut = requires(const Collective& collective, const Offer::Chunk& chunk) {
+    collective.template run_chunk<function>(chunk);
+};
 
 /// The second step, where no member knows what the others move. Nothing: the MPI does it.
 template <class Collective>
@@ -64,10 +58,10 @@ std::optional<int> exchange_as_agreed(Call& call, const Collective& collective, 
     Agreement agreement(call, comm, *proposals, collective.kind(), 0, messages.bytes(), Agreement::Sizes::varying);
     messages.propose(agreement, *proposals, collective.is_on_device());
     switch (agreement.reached()) {
-        case Strategy::library:
+        case coll::Algorithm::ccl:
             agreement.run_library(messages.moved_bytes());
             return MPI_SUCCESS;
-        case Strategy::point_to_point:
+        case coll::Algorithm::point_to_point:
             return messages.run();
         default:
             return std::nullopt;
@@ -76,52 +70,56 @@ std::optional<int> exchange_as_agreed(Call& call, const Collective& collective, 
 
 /// The same where all members see how much is moved.
 template <Function function, class Collective>
-std::optional<int> cut_as_agreed(Call& call, Collective& collective, const MPI_Comm comm) {
-    const Cuttable cut = collective.cut();
-    Pipelined chunks(call, comm, cut.count, cut.type, cut.blocks);
-    Proposals* const proposals = chunks.proposals();
+std::optional<int> uniform_as_agreed(Call& call, const Collective& collective, const MPI_Comm comm) {
+    Offer offer = collective.offer();
+    Proposals* const proposals = offer.proposals();
     if (proposals == nullptr) {
         return std::nullopt;
     }
-    const Pipelined::Alternatives means = collective.describe(chunks);
-    Agreement agreement(call, comm, *proposals, collective.kind(), means.code,
-                        static_cast<std::uint64_t>(chunks.bytes()), Agreement::Sizes::alike);
-    chunks.propose(agreement, means);
+    collective.describe(offer);
+    Agreement agreement(call, comm, *proposals, collective.kind(), offer.code,
+                        static_cast<std::uint64_t>(offer.bytes()), Agreement::Sizes::alike);
+    offer.propose(agreement);
     switch (agreement.reached()) {
-        case Strategy::whole:
-            return std::nullopt;
-        case Strategy::library:
-            agreement.run_library(chunks.moved_bytes());
+        case coll::Algorithm::ccl:
+            agreement.run_library(offer.moved_bytes());
             return MPI_SUCCESS;
-        case Strategy::point_to_point:
-            if constexpr (kIsExchange<Collective>) {
+        case coll::Algorithm::point_to_point:
+            if constexpr (IsExchange<Collective>) {
                 PointToPoint messages(call, comm, collective.kind(), collective.group());
                 collective.describe(messages);
                 return messages.run();
             }
             return std::nullopt;
-        case Strategy::hierarchical:
+        case coll::Algorithm::hierarchical:
             if constexpr (requires { collective.run_hierarchically(); }) {
                 if (const std::optional<int> outcome = collective.run_hierarchically()) {
                     return outcome;
                 }
             }
             break;
-        case Strategy::pipelined:
+        default:
             break;
     }
-    return chunks.run([&](const Pipelined::Chunk& chunk) { return collective.template run_chunk<function>(chunk); });
+    if constexpr (IsCut<function, Collective>) {
+        if (agreement.in_chunks()) {
+            return offer.run_in_chunks(*proposals, [&collective](const Offer::Chunk& chunk) {
+                return collective.template run_chunk<function>(chunk);
+            });
+        }
+    }
+    return std::nullopt;
 }
 
 template <Function function, class Collective>
-std::optional<int> run_as_agreed(Call& call, Collective& collective, const MPI_Comm comm) {
-    if constexpr (kIsExchange<Collective>) {
-        if (Collective::kAgreement == Agree::exchange || collective.group().between) {
+std::optional<int> run_as_agreed(Call& call, const Collective& collective, const MPI_Comm comm) {
+    if constexpr (IsExchange<Collective>) {
+        if (!IsUniform<Collective> || collective.group().between) {
             return exchange_as_agreed(call, collective, comm);
         }
     }
-    if constexpr (kIsCut<Collective>) {
-        return cut_as_agreed<function>(call, collective, comm);
+    if constexpr (IsUniform<Collective>) {
+        return uniform_as_agreed<function>(call, collective, comm);
     }
     return std::nullopt;
 }
@@ -146,8 +144,9 @@ std::optional<int> as_agreed_before(Call& call, const Collective& collective, co
 
 /// The nonblocking form.
 template <Function function, class Collective>
-std::optional<int> run_as_agreed(Call& call, Collective& collective, const MPI_Comm comm, MPI_Request* const request) {
-    if constexpr (kIsExchange<Collective>) {
+std::optional<int> run_as_agreed(Call& call, const Collective& collective, const MPI_Comm comm,
+                                 MPI_Request* const request) {
+    if constexpr (IsExchange<Collective>) {
         CollectiveComm* const object = collective.may_agree() ? CollectiveComm::of(comm) : nullptr;
         if (object == nullptr) {
             return std::nullopt;
@@ -160,9 +159,9 @@ std::optional<int> run_as_agreed(Call& call, Collective& collective, const MPI_C
 
 /// The persistent form.
 template <Function function, class Collective>
-std::optional<int> run_as_agreed(Call& call, Collective& collective, const MPI_Comm comm, MPI_Info,
+std::optional<int> run_as_agreed(Call& call, const Collective& collective, const MPI_Comm comm, MPI_Info,
                                  MPI_Request* const request) {
-    if constexpr (kIsExchange<Collective>) {
+    if constexpr (IsExchange<Collective>) {
         CollectiveComm* const object = collective.may_agree() ? CollectiveComm::of(comm) : nullptr;
         if (object == nullptr) {
             return std::nullopt;

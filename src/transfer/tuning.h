@@ -26,7 +26,7 @@ struct Tuning {
     /// most 16 MiB at a time, until mapping pays (ipc/mapping_account.h). 0: never.
     std::size_t copy_first_bytes = std::size_t{4} << 20;
     /// From this size on, a sender in host memory offers its messages to receivers in device memory.
-    std::size_t host_offer_bytes = std::size_t{256} << 10;
+    std::size_t host_offer_bytes = std::size_t{128} << 10;
     /// Between nodes, messages from `network_bytes` on travel in fragments. Collectives that pass through host memory
     /// use chunks of the same size; the smallest of all ranks counts.
     std::size_t network_bytes = std::size_t{256} << 10;
@@ -35,10 +35,10 @@ struct Tuning {
     /// blocks take multiprocessors.
     std::size_t collective_overlap_blocks = 64;
     /// Work of a collective's kernel that is worth a block.
-    std::size_t collective_block_bytes = std::size_t{8} << 10;
+    std::size_t collective_block_bytes = std::size_t{4} << 10;
     /// Up to this size a kernel packs straight into pinned host memory, or unpacks from there. Larger data passes
     /// through device memory, and the copy engine works between that and the host.
-    std::size_t pack_direct_bytes = std::size_t{256} << 10;
+    std::size_t pack_direct_bytes = std::size_t{4} << 20;
     /// A receiver reads strided memory of another process directly up to this size, and always when the blocks are at
     /// least as long as a link's transfer. The owner packs larger data first.
     std::size_t strided_pull_bytes = std::size_t{256} << 10;

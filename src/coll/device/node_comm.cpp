@@ -1145,17 +1145,8 @@ void CollectiveOp::start_work() {
     take_part();
     _state = State::working;
     const Arguments& given = _arguments;
-    Shape shape;
-    shape.kind = given.kind;
-    shape.members = control_block.members();
-    shape.own = control_block.own();
-    shape.root = given.root;
-    shape.in_place = given.in_place;
-    shape.elements = given.elements;
+    Shape shape{given, control_block.members(), control_block.own()};
     shape.element_bytes = given.code != 0 ? kernels::element_bytes(kernels::type_of(given.code)) : 1;
-    shape.own_bytes = given.own_bytes;
-    shape.own_offset = given.own_offset;
-    shape.block_bytes = given.block_bytes;
     shape.bytes_from = given.varying && !_bytes_from.empty() ? _bytes_from.data() : nullptr;
     if (given.varying) {
         for (int member = 0; member < control_block.members(); ++member) {

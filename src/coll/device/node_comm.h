@@ -62,19 +62,12 @@ struct Buffer {
 };
 
 /// What a member passes to a collective.
-struct Arguments {
-    Kind kind = Kind::allreduce;
-    int root = 0;
+struct Arguments : Collective {
     /// Type and operation, see kernels::code_of; 0 if the collective reduces nothing.
     std::uint32_t code = 0;
-    std::uint64_t elements = 0;  ///< as in Shape
-    std::uint64_t bytes = 0;     ///< see Selection::choose
-    bool in_place = false;
-    bool varying = false;  ///< parts differ by member; the spans below say how
-    bool even = true;      ///< reduce_scatter: all members' parts have the same size
-    std::uint64_t own_bytes = 0;
-    std::uint64_t own_offset = 0;
-    std::uint64_t block_bytes = 0;
+    std::uint64_t bytes = 0;                         ///< see Selection::choose
+    bool varying = false;                            ///< parts differ by member; the spans below say how
+    bool even = true;                                ///< reduce_scatter: all members' parts have the same size
     std::span<const std::uint64_t> bytes_from;       ///< alltoall, varying
     std::span<const std::uint64_t> send_offsets;     ///< by member, bytes; if the send buffer is in parts
     std::span<const std::uint64_t> receive_offsets;  ///< the same for the receive buffer

@@ -218,8 +218,6 @@ class Planner {
 constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",    "allreduce",      "gather",
                                                         "scatter",   "allgather", "reduce_scatter", "alltoall",
                                                         "scan",      "exscan",    "barrier",        "neighborhood"};
-constexpr std::array<const char*, 7> kAlgorithmNames = {"root-only",    "one-shot",       "two-shot", "ccl",
-                                                        "hierarchical", "point-to-point", "staged"};
 
 }  // namespace
 

@@ -61,6 +61,9 @@ enum class Algorithm : std::uint8_t {
     return algorithm == Algorithm::ccl || algorithm == Algorithm::staged || needs_nodes(algorithm) == (nodes > 1);
 }
 
+/// As the table names them, in the order of Algorithm.
+inline constexpr std::array kAlgorithmNames = {"root-only",    "one-shot",       "two-shot", "ccl",
+                                               "hierarchical", "point-to-point", "staged"};
 [[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;
 
 /// The most members that kernels can serve.
@@ -88,25 +91,29 @@ struct Move {
     std::uint64_t bytes = 0;
 };
 
-/// What one member knows of a collective when all have proposed.
-struct Shape {
+/// What one member's call says of a collective.
+struct Collective {
     Kind kind = Kind::allreduce;
-    int members = 1;
-    int own = 0;
     int root = 0;
     bool in_place = false;       ///< this member's own part already lies where it belongs
     std::uint64_t elements = 0;  ///< reductions: of the whole, reduce_scatter: of this member's part; broadcast: bytes
-    std::uint64_t element_bytes = 1;  ///< 1 if nothing is reduced
     /// Bytes of this member's part: gather and allgather: sent, scatter: received, reduce_scatter: received.
     std::uint64_t own_bytes = 0;
     /// reduce_scatter: offset of this member's part in every member's send buffer.
     std::uint64_t own_offset = 0;
-    /// alltoall: bytes that come from each member. Empty: block_bytes from each.
-    const std::uint64_t* bytes_from = nullptr;
     /// Distance between the parts of a buffer, if it is the same everywhere.
     std::uint64_t block_bytes = 0;
-    /// Else, by member, the offsets of the parts of its send buffer, then those of its receive buffer. Null: parts are
-    /// block_bytes apart.
+};
+
+/// What one member knows of a collective when all have proposed.
+struct Shape : Collective {
+    int members = 1;
+    int own = 0;
+    std::uint64_t element_bytes = 1;  ///< 1 if nothing is reduced
+    /// alltoall: bytes that come from each member. Empty: block_bytes from each.
+    const std::uint64_t* bytes_from = nullptr;
+    /// Where parts are not block_bytes apart: by member, the offsets of the parts of its send buffer, then those of its
+    /// receive buffer. Null: parts are block_bytes apart.
     std::array<const std::uint64_t*, kMostMembers> offsets{};
 };
 
