@@ -17,7 +17,7 @@ Case = tuple[str, str, int, Mapping[str, str], tuple[str, ...]]
 CASES: tuple[Case, ...] = (
     ("mpich", "cuda:2", 2, {}, ("--mix=drawn-1",)),
     ("openmpi", "hip:3", 3, {}, ("--mix=drawn-1",)),
-    ("mpi5", "cuda:2", 2, {}, ("--mix=device",)),
+    ("mpi5", "cuda:2", 2, {}, ("--mix=drawn-0",)),
     ("mpich", "hip:2", 2, {"AWAKEN_TEST_DELAYS": "11:300"}, ("--mix=device",)),
     # Where two ranks share a GPU, each one's waiting kernel takes turns with the other's work.
     ("openmpi", "cuda:1", 2, {}, ("--mix=device",)),

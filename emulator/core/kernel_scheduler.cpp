@@ -237,10 +237,16 @@ class Scheduler {
 
     void run() {
         const std::uint64_t blocks = std::uint64_t{_launch.grid.x} * _launch.grid.y * _launch.grid.z;
+        const std::uint64_t threads = std::uint64_t{_launch.block.x} * _launch.block.y * _launch.block.z;
+        // A GPU keeps no order among blocks that it has room for. Every second launch begins with its last block.
+        thread_local bool backwards = false;
+        backwards = !backwards;
+        const bool from_the_end = backwards && blocks <= kMostFibers / threads;
         std::uint64_t next = 0;
         while (next < blocks || !_fibers.empty()) {
             while (next < blocks && _fibers.size() < kMostFibers) {
-                start_block(next++);
+                start_block(from_the_end ? blocks - 1 - next : next);
+                ++next;
             }
             bool advanced = round();
             // Everything waits for something outside this launch. Thousands of threads may be at barriers meanwhile.

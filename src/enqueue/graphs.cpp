@@ -267,10 +267,12 @@ bool StreamComm::begin_replays() {
     bool has_changed = false;
     for (std::size_t i = 0; i < _arrived.size();) {
         const std::shared_ptr<Enqueued> operation = _arrived[i];
-        const std::shared_ptr<Enqueued> before = operation->behind_in_kernel.lock();
-        // What goes by a channel has found its partner.
-        if (before != nullptr && before->channel == nullptr && before->replay == operation->replay &&
-            !before->is_last) {
+        // What goes by a channel has found its partner, but another one before it may not have.
+        std::shared_ptr<Enqueued> before = operation->behind_in_kernel.lock();
+        while (before != nullptr && before->channel != nullptr) {
+            before = before->behind_in_kernel.lock();
+        }
+        if (before != nullptr && before->replay == operation->replay) {
             ++i;
             continue;
         }

@@ -790,7 +790,7 @@ bool StreamComm::progress() noexcept {
         }
     }
     has_changed = look_after_channels() || has_changed;
-    if (has_gone) {
+    if (has_gone && _arrived.empty()) {  // else one of the last replays has yet to begin
         forget_graphs();
     }
     return has_changed;
