@@ -8,32 +8,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "base/round_up.h"
+#include "base/recycled.h"
 #include "base/step_probe.h"
 #include "gpu/kernels/texts.h"
 #include "gpu/wait.h"
 #include "trace/trace.h"
+#include "transfer/copy_stream.h"
 
-// How it is known that a copy is over
-// -----------------------------------
-// A copy stream is a stream that does its copies in order. Copies are counted: the position of a copy is the number of
-// copies that the copy stream had got, with this one. A marker is an event that was recorded when the copy stream stood
-// at some position. So one query of a marker answers for all copies up to there. Starting a copy records nothing. When
-// somebody asks about a copy that no marker covers yet, the copy stream records one at its end. So sixty-four messages
-// that start first and are asked about afterwards cost sixty-four launches and one event.
-//
-// Copies that start together are held back until somebody asks about one of them. Then the stream gets all of them in
-// one call. A launch costs as much as 2.7 us, and one of sixty-four in a batch 0.7 us (H200, CUDA 13). A copy engine
-// does the copies of a batch one after the other, a kernel does them at the same time: from `kBatch` on,
-// one launch of a kernel does all. Sixty-four of 32 KiB from another GPU are over after 17 us instead of 51 (H100), and
-// cost the CPU 4 us instead of 40.
-//
 // Typed memory
 // ------------
 // The Packer puts operations into the stream, mostly one kernel, that move the bytes of a datatype with gaps. Kernels
@@ -54,11 +40,6 @@ constexpr std::size_t kSmallCopyBytes = std::size_t{64} << 10;
 /// Longer copies are not held back: they take far longer than giving them one by one. Eight of 2 MiB that are given in
 /// one call are over 12 % earlier, eight of 16 MiB 3 % (H100).
 constexpr std::size_t kTogetherBytes = std::size_t{16} << 20;
-/// The most copies that are held back.
-constexpr std::size_t kHeld = 64;
-/// From this number of held copies on, a kernel does all where it may: 8 of 32 KiB are over after 12 us instead of 13,
-/// 4 after 12.7 instead of 12.6 (H100).
-constexpr std::size_t kBatch = 8;
 /// At most this many large copies of different peers overlap. A GPU has few copy engines for one direction.
 constexpr unsigned kLargeStreams = 4;
 /// See DeviceCopies::kToHost.
@@ -69,25 +50,8 @@ constexpr std::size_t kBlocks = 4;
 constexpr std::size_t kSmallestBlockBytes = std::size_t{64} << 10;
 /// One poll copies this much between two places in host memory.
 constexpr std::size_t kSliceBytes = std::size_t{256} << 10;
-/// Threads in a block of the copying kernel. Each thread has four vectors of 16 bytes under way.
-constexpr unsigned kKernelThreads = 256;
-constexpr std::size_t kVectorBytes = 16;
-constexpr std::size_t kKernelBytesPerBlock = kKernelThreads * 4 * kVectorBytes;
-/// Threads that a GPU starts together: blocks of fewer are no cheaper.
-constexpr std::size_t kWarpThreads = 32;
 /// How long after a refusal for a busy GPU the kernels are asked for again: each question costs 20 us.
 constexpr std::chrono::milliseconds kBetweenLoads{20};
-
-// The parameter of awaken_copy_batch in gpu/kernels/copy.h, with addresses as numbers.
-struct BatchedCopy {
-    std::uint64_t target, source, bytes;
-};
-struct CopyBatch {
-    std::array<BatchedCopy, kHeld> copies;
-};
-static_assert(sizeof(CopyBatch) == 24 * kHeld);
-
-enum class Progress : std::uint8_t { under_way, arrived, failed };
 
 [[noreturn]] void fail_on_gpu(const std::string& doing, const gpu::Status& status) {
     throw Error(doing + " failed (" + status.message() + ")",
@@ -113,21 +77,7 @@ const char* title_of(const DeviceCopies::End& destination, const DeviceCopies::E
 
 }  // namespace
 
-/// The copying kernels of one GPU.
-struct DeviceCopies::Kernels {
-    enum class Stage : std::uint8_t { unknown, loading, ready, refused };
-
-    std::atomic<Stage> stage{Stage::unknown};
-    std::atomic<std::chrono::steady_clock::rep> not_before{0};  ///< the GPU was busy: no attempt before this time
-    gpu::ModuleHandle module;                                   ///< this and the rest are valid in stage ready
-    gpu::KernelHandle one, batch;
-    unsigned largest_grid = 1;
-
-    [[nodiscard]] bool ready() const noexcept { return stage.load(std::memory_order_acquire) == Stage::ready; }
-};
-
 struct DeviceCopies::State {
-    class CopyStream;
     struct Device;
 
     State(gpu::Runtime& gpu_runtime, PinnedPool& pinned_pool, const Tuning& figures, const CopyEngine copy_engine,
@@ -147,9 +97,12 @@ struct DeviceCopies::State {
                                                 std::size_t bytes) const noexcept;
     [[nodiscard]] bool kernel_ready(Device& on);
     void refuse_kernel(Device& on, std::string reason);
-    [[nodiscard]] gpu::Status launch_kernel(const Device& on, const End& destination, const End& source,
-                                            std::size_t bytes, gpu::StreamHandle stream) noexcept;
     [[nodiscard]] bool kernels_reach(const Device& on, const End& end);
+    void start_through_blocks(const Device& on, Work& work);
+    void start_typed(const Device& on, Work& work, Start when);
+    /// A copy without a datatype between memory that the GPU reaches.
+    [[nodiscard]] std::unique_ptr<Work> start_plain(Device& on, unsigned copy_stream, const End& destination,
+                                                    const End& source, std::size_t bytes, Start when);
     void shut_down() noexcept;
 
     gpu::Runtime& runtime;
@@ -163,8 +116,9 @@ struct DeviceCopies::State {
     std::string kernel_refusal;
 };
 
-/// One copy. It belongs to its copy stream, which uses it again, so that starting a copy allocates nothing.
-struct DeviceCopies::Work {
+/// One copy.
+struct DeviceCopies::Work final : Recycled<DeviceCopies::Work> {
+    using Progress = CopyStream::Progress;
     /// How the bytes travel.
     enum class Way : std::uint8_t {
         direct,    ///< one copy by the GPU
@@ -179,32 +133,49 @@ struct DeviceCopies::Work {
         std::uint64_t position = 0;  ///< in the copy stream
     };
 
+    /// @param stream  null where the CPU copies.
+    Work(CopyStream* const stream, const End& to, const End& from, const std::size_t length)
+        : copy_stream(stream), bytes(length), destination(to), source(from) {
+        if (copy_stream != nullptr) {
+            copy_stream->begin_use();
+        }
+    }
+    /// Waits until the GPU no longer uses either side.
+    ~Work() {
+        settle();
+        if (copy_stream != nullptr) {
+            copy_stream->end_use();
+        }
+    }
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
     void start_blocks(State& state);
     /// Gets memory of the device for parts of up to `most` bytes. Throws when there is none.
     void need_scratch(int device, std::size_t most);
     /// One copy of typed memory, through `scratch` where there is some.
     [[nodiscard]] gpu::Status move(const End& to, const End& from, std::size_t count, gpu::Runtime& runtime,
                                    gpu::StreamHandle stream) const noexcept;
+    /// Throws when the stream did not take an operation, once those before it are over.
+    void settle_if_refused(const gpu::Status& status);
     /// Does the work that is possible now. True when the copy is over, well or not.
     bool advance() noexcept;
     /// Starts nothing more, and waits for the work that the GPU was given.
     void settle() noexcept;
     /// Throws once if the copy failed.
     void report();
-    static void put_away(std::unique_ptr<Work> work) noexcept;
 
+    CopyStream* const copy_stream;
+    const std::size_t bytes;
     Way way = Way::direct;
     bool over = false;
-    bool stopped = false;  ///< the GPU refused a part: the copy starts nothing more
-    State::CopyStream* copy_stream = nullptr;
-    Work* next = nullptr;        ///< while it waits for its next use
+    bool stopped = false;        ///< the GPU refused a part: the copy starts nothing more
     std::uint64_t position = 0;  ///< of the last of its copies in the copy stream
-    std::size_t bytes = 0;
-    std::size_t arrived = 0;  ///< bytes
+    std::size_t arrived = 0;     ///< bytes
     gpu::Status failure;
     trace::Stretch traced;
 
-    End destination, source;
+    const End destination, source;
     Packer* packer = nullptr;  ///< set when an end is typed
     Packer::Memory scratch;
     // For copies through pinned blocks: block number i holds bytes from i * block_bytes on, in blocks[i %
@@ -223,426 +194,6 @@ struct DeviceCopies::Work {
     void give_block(std::size_t number) noexcept;
 };
 
-/// A stream with its markers.
-class DeviceCopies::State::CopyStream {
-  public:
-    CopyStream(gpu::Runtime& runtime, const int device, const Kernels& kernels)
-        : _runtime(runtime), _device(device), _kernels(kernels) {}
-    ~CopyStream() {
-        free_list(_spare_work);
-        free_list(_returned_work.load());
-    }
-    CopyStream(const CopyStream&) = delete;
-    CopyStream& operator=(const CopyStream&) = delete;
-
-    [[nodiscard]] int device() const noexcept { return _device; }
-    /// True once a call on the stream failed: no new copy goes here.
-    [[nodiscard]] bool broken() const noexcept { return _broken.load(std::memory_order_acquire); }
-
-    /// A Work for a copy of which nothing has started.
-    [[nodiscard]] std::unique_ptr<Work> take_work() {
-        const std::scoped_lock lock(_mutex);
-        return take();
-    }
-
-    /// Starts a copy of one operation; `give(runtime, stream)` hands that to the stream. Null when the runtime refuses
-    /// it.
-    template <typename Give>
-    [[nodiscard]] std::unique_ptr<Work> start(const Give& give, gpu::Status& status) {
-        const std::scoped_lock lock(_mutex);
-        std::unique_ptr<Work> work = take();
-        status = submit(give, work->position);
-        if (status.ok()) {
-            return work;
-        }
-        put_back(std::move(work));
-        return nullptr;
-    }
-
-    /// Holds a copy back until somebody asks about a copy of this copy stream. Null when the copy was refused.
-    /// `by_kernel`: a kernel may do it.
-    [[nodiscard]] std::unique_ptr<Work> hold(const gpu::Copy1D& copy, const bool by_kernel, gpu::Status& status) {
-        const std::scoped_lock lock(_mutex);
-        _held.reserve(kHeld);
-        _refused.reserve(_refused.size() + kHeld);
-        std::unique_ptr<Work> work = take();
-        status = _failure;
-        if (status.ok() && _held.size() == kHeld) {
-            status = give_held();
-        }
-        if (status.ok()) {
-            _all_by_kernel = by_kernel && (_all_by_kernel || _held.empty());
-            _held.push_back(copy);
-            work->position = ++_given;
-            return work;
-        }
-        put_back(std::move(work));
-        return nullptr;
-    }
-
-    /// True when the next held copy makes a batch for a kernel.
-    [[nodiscard]] bool is_nearly_a_batch() noexcept {
-        const std::scoped_lock lock(_mutex);
-        return _held.size() + 1 == kBatch && !_kernels.ready();
-    }
-
-    /// Gives the stream one more operation. Puts a marker after it if it is `marked`, else when somebody asks.
-    template <typename Give>
-    gpu::Status add(const Give& give, std::uint64_t& position, const bool marked = true) noexcept {
-        const std::scoped_lock lock(_mutex);
-        const gpu::Status status = submit(give, position);
-        // A failure here shows when somebody asks for the position.
-        if (status.ok() && marked) {
-            static_cast<void>(mark(position));
-        }
-        return status;
-    }
-
-    /// The state of the operation that was submitted as `position`. When it failed, `why` receives the reason, and the
-    /// GPU no longer works on anything in the copy stream.
-    [[nodiscard]] Progress ask(const std::uint64_t position, gpu::Status& why) noexcept {
-        AWAKEN_STEP("copies: ask");
-        if (position <= _finished.load(std::memory_order_acquire) && !_any_refused.load(std::memory_order_acquire)) {
-            return Progress::arrived;
-        }
-        // The thread that holds the lock asks for us as well.
-        const std::unique_lock lock(_mutex, std::try_to_lock);
-        if (!lock.owns_lock()) {
-            return Progress::under_way;
-        }
-        if (position <= _finished.load(std::memory_order_relaxed)) {
-            return outcome(position, why);
-        }
-        if (_failure.ok()) {
-            if (_markers.empty() || _markers.back().covers < position) {
-                if (!mark(position)) {
-                    return after_failure(why);
-                }
-            }
-            const auto marker = std::lower_bound(
-                _markers.begin(), _markers.end(), position,
-                [](const Marker& candidate, const std::uint64_t wanted) { return candidate.covers < wanted; });
-            bool done = false;
-            const gpu::Status status = _runtime.query_event(marker->event, done);
-            if (status.ok()) {
-                if (!done) {
-                    return Progress::under_way;
-                }
-                retire(static_cast<std::size_t>(marker - _markers.begin()) + 1);
-                return outcome(position, why);
-            }
-            break_down(status);
-        }
-        return after_failure(why);
-    }
-
-    void put_away(std::unique_ptr<Work> work) noexcept {
-        Work* const item = work.release();
-        item->next = _returned_work.load(std::memory_order_relaxed);
-        while (!_returned_work.compare_exchange_weak(item->next, item, std::memory_order_release,
-                                                     std::memory_order_relaxed)) {
-        }
-        _live.fetch_sub(1, std::memory_order_release);
-    }
-
-    /// Makes a broken copy stream usable again, with another stream. False while copies of the old one are still alive.
-    [[nodiscard]] bool renew() noexcept {
-        const std::scoped_lock lock(_mutex);
-        if (_live.load(std::memory_order_acquire) != 0) {
-            return false;
-        }
-        close();
-        _finished.store(_given, std::memory_order_release);
-        _failure = {};
-        _drained = false;
-        _refused.clear();
-        _any_refused.store(false, std::memory_order_release);
-        _broken.store(false, std::memory_order_release);
-        return true;
-    }
-
-    /// Waits until the stream is idle, and destroys it. The next copy makes another.
-    void shut_down() noexcept {
-        const std::scoped_lock lock(_mutex);
-        static_cast<void>(give_held());
-        if (_stream.value == nullptr) {
-            return;
-        }
-        const int over = 1;
-        static_cast<void>(gpu::poll_until_over([this] { return drained() ? over : 0; }, 0));
-        if (_failure.ok()) {
-            _finished.store(_given, std::memory_order_release);
-        }
-        close();
-    }
-
-    /// A call for this copy stream failed at once. Its earlier operations may be sound.
-    void retire_from_use() noexcept { _broken.store(true, std::memory_order_release); }
-
-  private:
-    struct Refused {
-        std::uint64_t position;
-        gpu::Status why;
-    };
-    struct Marker {
-        gpu::EventHandle event;
-        std::uint64_t covers = 0;  ///< the last position before it
-    };
-
-    // ---- all below need the lock, but for the list of returned work -------------------------------------------------
-
-    [[nodiscard]] std::unique_ptr<Work> take() {
-        if (_spare_work == nullptr) {
-            _spare_work = _returned_work.exchange(nullptr, std::memory_order_acquire);
-        }
-        std::unique_ptr<Work> work;
-        if (_spare_work != nullptr) {
-            work.reset(std::exchange(_spare_work, _spare_work->next));
-            work->next = nullptr;
-        } else {
-            work = std::make_unique<Work>();
-            work->copy_stream = this;
-        }
-        _live.fetch_add(1, std::memory_order_relaxed);
-        return work;
-    }
-    void put_back(std::unique_ptr<Work> work) noexcept {
-        work->next = _spare_work;
-        _spare_work = work.release();
-        _live.fetch_sub(1, std::memory_order_relaxed);
-    }
-    static void free_list(Work* item) noexcept {
-        while (item != nullptr) {
-            delete std::exchange(item, item->next);
-        }
-    }
-
-    [[nodiscard]] gpu::Status need_stream() noexcept {
-        if (_stream.value != nullptr) {
-            return {};
-        }
-        const gpu::Status status = _runtime.create_stream(_device, true, _stream);
-        if (!status.ok()) {
-            _stream = {};
-        }
-        return status;
-    }
-
-    /// Gives the stream the held copies. Their positions were given out already, so each refused copy is remembered by
-    /// its position. A failure of all of them is a failure of the copy stream.
-    gpu::Status give_held() noexcept {
-        AWAKEN_STEP("copies: give held");
-        if (_held.empty()) {
-            return _failure;
-        }
-        gpu::Status status = _failure;
-        if (status.ok()) {
-            status = need_stream();
-        }
-        if (!status.ok()) {
-            _held.clear();
-            if (_failure.ok()) {
-                break_down(status);
-            }
-            return status;
-        }
-        if (launch_held()) {
-            _held.clear();
-            return {};
-        }
-        if (_held.size() == 1 || !_runtime.copy_batch(_held, _stream).ok()) {
-            // One bad copy makes the driver refuse a batch, though it may have begun some of it. Those copies are done
-            // twice.
-            for (std::size_t i = 0; i < _held.size(); ++i) {
-                const gpu::Copy1D& copy = _held[i];
-                status = _runtime.copy(copy.destination, copy.source, copy.bytes, _stream);
-                if (status.ok()) {
-                    continue;
-                }
-                _refused.push_back({_given - (_held.size() - 1 - i), status});
-                _any_refused.store(true, std::memory_order_release);
-                retire_from_use();
-            }
-        }
-        _held.clear();
-        return {};
-    }
-
-    /// Gives all held copies to one kernel, if they are many enough. False where the runtime has to do them.
-    [[nodiscard]] bool launch_held() noexcept {
-        if (_batch_refused || _held.size() < kBatch || !_all_by_kernel || !_kernels.ready()) {
-            return false;
-        }
-        CopyBatch batch{};
-        std::size_t longest = 0;
-        for (std::size_t i = 0; i < _held.size(); ++i) {
-            const gpu::Copy1D& copy = _held[i];
-            batch.copies[i] = {reinterpret_cast<std::uintptr_t>(copy.destination),
-                               reinterpret_cast<std::uintptr_t>(copy.source), copy.bytes};
-            longest = std::max(longest, copy.bytes);
-        }
-        auto blocks_each = static_cast<unsigned>((longest + kKernelBytesPerBlock - 1) / kKernelBytesPerBlock);
-        // A thread without a vector to copy would be started for nothing.
-        const std::size_t vectors = (longest + kVectorBytes - 1) / kVectorBytes;
-        const auto threads =
-            static_cast<unsigned>(std::min<std::size_t>(round_up(vectors, kWarpThreads), kKernelThreads));
-        gpu::Dim3 grid;
-        grid.x = static_cast<unsigned>(_held.size()) * blocks_each;
-        std::array<void*, 2> arguments{static_cast<void*>(&batch), static_cast<void*>(&blocks_each)};
-        if (!_runtime.launch(_kernels.batch, grid, {threads, 1, 1}, 0, _stream, arguments.data()).ok()) {
-            _batch_refused = true;
-        }
-        return !_batch_refused;
-    }
-
-    /// The outcome of a copy that the stream is through with.
-    [[nodiscard]] Progress outcome(const std::uint64_t position, gpu::Status& why) const noexcept {
-        for (const Refused& refused : _refused) {
-            if (refused.position == position) {
-                why = refused.why;
-                return Progress::failed;
-            }
-        }
-        return Progress::arrived;
-    }
-
-    template <typename Give>
-    [[nodiscard]] gpu::Status submit(const Give& give, std::uint64_t& position) noexcept {
-        if (const gpu::Status status = give_held(); !status.ok()) {
-            return status;
-        }
-        if (const gpu::Status status = need_stream(); !status.ok()) {
-            return status;
-        }
-        const gpu::Status status = give(_runtime, _stream);
-        if (status.ok()) {
-            position = ++_given;
-        } else {
-            retire_from_use();
-        }
-        return status;
-    }
-
-    /// Puts a marker after all operations that the stream has. Gives it the held copies first if this position is one
-    /// of them: a question about an older copy leaves them held. False when that failed.
-    [[nodiscard]] bool mark(const std::uint64_t position) noexcept {
-        AWAKEN_STEP("copies: mark");
-        if (position > _given - _held.size() && !give_held().ok()) {
-            return false;
-        }
-        if (_spare_events.empty()) {
-            try {
-                // Makes room for all events in both lists, so that moving one between them never fails.
-                _spare_events.reserve(_markers.size() + 1);
-                _markers.reserve(_markers.size() + 1);
-            } catch (const std::bad_alloc&) {
-                break_down({gpu::kUnsupported, "create_event", "out of host memory"});
-                return false;
-            }
-            gpu::EventHandle event;
-            if (const gpu::Status status = _runtime.create_event(_device, event); !status.ok()) {
-                break_down(status);
-                return false;
-            }
-            _spare_events.push_back(event);
-        }
-        const gpu::EventHandle event = _spare_events.back();
-        if (const gpu::Status status = _runtime.record_event(event, _stream); !status.ok()) {
-            break_down(status);
-            return false;
-        }
-        _spare_events.pop_back();
-        _markers.push_back({event, _given - _held.size()});
-        return true;
-    }
-
-    /// The stream has reached the first `count` markers.
-    void retire(const std::size_t count) noexcept {
-        _finished.store(_markers[count - 1].covers, std::memory_order_release);
-        for (std::size_t i = 0; i < count; ++i) {
-            _spare_events.push_back(_markers[i].event);
-        }
-        _markers.erase(_markers.begin(), _markers.begin() + static_cast<std::ptrdiff_t>(count));
-    }
-
-    /// From now on events say nothing certain.
-    void break_down(const gpu::Status& status) noexcept {
-        _failure = status;
-        // A driver that was shut down works on nothing.
-        _drained = status.code == gpu::kShutDown;
-        retire_from_use();
-    }
-
-    /// Whether the stream is idle. When the stream gives no answer, the device has stopped working on it, or the driver
-    /// is gone.
-    [[nodiscard]] bool drained() noexcept {
-        if (_drained) {
-            return true;
-        }
-        if (_stream.value == nullptr) {
-            return true;  // the stream could not be made, so it got nothing
-        }
-        bool done = false;
-        if (const gpu::Status status = _runtime.query_stream(_stream, done); !status.ok()) {
-            if (_failure.ok()) {
-                break_down(status);
-            }
-            _drained = true;
-        } else if (done && !_failure.ok()) {
-            _drained = true;
-        }
-        return _drained || done;
-    }
-
-    /// Copies that were accepted may still be running although a call failed. The caller keeps its memory until they
-    /// are over.
-    [[nodiscard]] Progress after_failure(gpu::Status& why) noexcept {
-        if (!drained()) {
-            return Progress::under_way;
-        }
-        why = _failure;
-        return Progress::failed;
-    }
-
-    void close() noexcept {
-        // A failure here means that the runtime is shut down and has freed everything itself.
-        for (const Marker& marker : _markers) {
-            (void)_runtime.destroy_event(marker.event).ok();
-        }
-        for (const gpu::EventHandle event : _spare_events) {
-            (void)_runtime.destroy_event(event).ok();
-        }
-        _markers.clear();
-        _spare_events.clear();
-        if (_stream.value != nullptr) {
-            (void)_runtime.destroy_stream(_stream).ok();
-        }
-        _stream = {};
-    }
-
-    gpu::Runtime& _runtime;
-    const int _device;
-    const Kernels& _kernels;
-    std::mutex _mutex;
-    gpu::StreamHandle _stream;  ///< made by the first copy
-    std::uint64_t _given = 0;   ///< operations that the stream got, held ones included
-    std::vector<gpu::Copy1D> _held;
-    bool _all_by_kernel = false;    ///< of the held copies
-    bool _batch_refused = false;    ///< the runtime has refused the kernel: it does the copies from then on
-    std::vector<Refused> _refused;  ///< positions of refused copies among the held ones; the copy stream then takes no
-                                    ///< new ones
-    std::atomic<bool> _any_refused{false};
-    std::atomic<std::uint64_t> _finished{0};
-    std::vector<Marker> _markers;  ///< not yet reached as far as we know; oldest first
-    std::vector<gpu::EventHandle> _spare_events;
-    gpu::Status _failure;   ///< of the stream itself: every unfinished copy has failed
-    bool _drained = false;  ///< after a failure: the GPU is through with the stream
-    std::atomic<bool> _broken{false};
-    std::atomic<int> _live{0};  ///< copies that are still in use
-    Work* _spare_work = nullptr;
-    std::atomic<Work*> _returned_work{nullptr};  ///< any thread adds one; the holder of the lock takes all
-};
-
 /// The state of one GPU.
 struct DeviceCopies::State::Device {
     explicit Device(const int device_number) : number(device_number) {}
@@ -652,7 +203,7 @@ struct DeviceCopies::State::Device {
     /// The small copy stream, the large ones, and those for host memory.
     std::array<std::atomic<CopyStream*>, 1 + kLargeStreams + kHostStreams> current{};
     std::vector<std::unique_ptr<CopyStream>> copy_streams;  ///< these and broken ones; under State::mutex
-    Kernels kernels;
+    CopyKernels kernels;
 };
 
 // ---- State ----------------------------------------------------------------------------------------------------------
@@ -692,8 +243,7 @@ DeviceCopies::State::Device& DeviceCopies::State::device(const int wanted) {
     return *made.release();
 }
 
-DeviceCopies::State::CopyStream& DeviceCopies::State::copy_stream(Device& on, const std::size_t bytes,
-                                                                  const unsigned number) {
+CopyStream& DeviceCopies::State::copy_stream(Device& on, const std::size_t bytes, const unsigned number) {
     const unsigned large =
         number >= kToHost ? kLargeStreams + (number - kToHost) % kHostStreams : number % kLargeStreams;
     std::atomic<CopyStream*>& slot = on.current[bytes < kSmallCopyBytes ? 0 : 1 + large];
@@ -798,8 +348,8 @@ bool DeviceCopies::State::kernels_reach(const Device& on, const End& end) {
 }
 
 bool DeviceCopies::State::kernel_ready(Device& on) {
-    using Stage = Kernels::Stage;
-    Kernels& kernels = on.kernels;
+    using Stage = CopyKernels::Stage;
+    CopyKernels& kernels = on.kernels;
     Stage stage = kernels.stage.load(std::memory_order_acquire);
     if (stage == Stage::ready) {
         return true;
@@ -847,19 +397,79 @@ void DeviceCopies::State::refuse_kernel(Device& on, std::string reason) {
             kernel_refusal = "GPU " + std::to_string(on.number) + " copies without a kernel: " + std::move(reason);
         }
     }
-    on.kernels.stage.store(Kernels::Stage::refused, std::memory_order_release);
+    on.kernels.stage.store(CopyKernels::Stage::refused, std::memory_order_release);
 }
 
-gpu::Status DeviceCopies::State::launch_kernel(const Device& on, const End& destination, const End& source,
-                                               const std::size_t bytes, const gpu::StreamHandle stream) noexcept {
-    void* target = destination.address;
-    const void* origin = source.address;
-    unsigned long long length = bytes;
-    std::array<void*, 3> arguments{static_cast<void*>(&target), static_cast<void*>(&origin), &length};
-    const std::size_t blocks = (bytes + kKernelBytesPerBlock - 1) / kKernelBytesPerBlock;
-    gpu::Dim3 grid;
-    grid.x = static_cast<unsigned>(std::min<std::size_t>(blocks, on.kernels.largest_grid));
-    return runtime.launch(on.kernels.one, grid, {kKernelThreads, 1, 1}, 0, stream, arguments.data());
+void DeviceCopies::State::start_through_blocks(const Device& on, Work& work) {
+    work.way = is_pageable(work.destination) ? Work::Way::download : Work::Way::upload;
+    work.traced.begin(trace::Kind::copy, title_of(work.destination, work.source), work.bytes, on.number);
+    work.start_blocks(*this);
+    if (work.stopped) {
+        work.settle();
+        work.report();
+    }
+}
+
+void DeviceCopies::State::start_typed(const Device& on, Work& work, const Start when) {
+    // Into page-locked memory a kernel writes a short message itself. A long one is faster by the copy engine.
+    const End& other = work.destination.typed != nullptr ? work.source : work.destination;
+    if (!kernels_reach(on, other) || (is_host(other) && work.bytes > packer->tuning().pack_direct_bytes)) {
+        work.need_scratch(on.number, work.bytes);
+    }
+    work.traced.begin(trace::Kind::copy, title_of(work.destination, work.source), work.bytes, on.number);
+    work.settle_if_refused(work.copy_stream->add(
+        [&](gpu::Runtime&, const gpu::StreamHandle to) {
+            return work.move(work.destination, work.source, work.bytes, runtime, to);
+        },
+        work.position, when != Start::together));
+}
+
+std::unique_ptr<DeviceCopies::Work> DeviceCopies::State::start_plain(Device& on, const unsigned copy_stream,
+                                                                     const End& destination, const End& source,
+                                                                     const std::size_t bytes, const Start when) {
+    const gpu::Copy1D copy{destination.address, source.address, bytes};
+    std::unique_ptr<Work> work;
+    gpu::Status status;
+    // A refused copy must not keep its stream in use, which may then be renewed for the next way.
+    const auto attempt = [&](CopyStream& stream, const auto& give) {
+        work = std::make_unique<Work>(&stream, End{}, End{}, bytes);
+        status = give(*work);
+        if (!status.ok()) {
+            work.reset();
+        }
+    };
+    if (kernel_may_copy(on, destination, source) && kernel_ready(on)) {
+        attempt(this->copy_stream(on, bytes, copy_stream), [&](Work& by_kernel) {
+            return by_kernel.copy_stream->add(
+                [&](gpu::Runtime&, const gpu::StreamHandle to) { return on.kernels.launch(runtime, copy, to); },
+                by_kernel.position, false);
+        });
+        if (work == nullptr) {
+            refuse_kernel(on, status.message());
+        }
+    }
+    if (work == nullptr && when == Start::together && bytes <= kTogetherBytes) {
+        const bool by_kernel = kernel_may_copy_in_batch(on, destination, source, bytes);
+        CopyStream& stream = this->copy_stream(on, by_kernel ? 0 : bytes, copy_stream);
+        if (by_kernel && stream.is_nearly_a_batch()) {
+            static_cast<void>(kernel_ready(on));  // before the stream needs it
+        }
+        attempt(stream, [&](Work& held) { return held.copy_stream->hold(copy, by_kernel, held.position); });
+    }
+    if (work == nullptr) {
+        attempt(this->copy_stream(on, bytes, copy_stream), [&](Work& single) {
+            return single.copy_stream->add(
+                [&](gpu::Runtime&, const gpu::StreamHandle to) {
+                    return runtime.copy(copy.destination, copy.source, bytes, to);
+                },
+                single.position, false);
+        });
+    }
+    if (work == nullptr) {
+        fail_copy(bytes, on.number, status);
+    }
+    work->traced.begin(trace::Kind::copy, title_of(destination, source), bytes, on.number);
+    return work;
 }
 
 void DeviceCopies::State::shut_down() noexcept {
@@ -868,7 +478,7 @@ void DeviceCopies::State::shut_down() noexcept {
         for (const std::unique_ptr<CopyStream>& copy_stream : item->copy_streams) {
             copy_stream->shut_down();
         }
-        if (item->kernels.stage.exchange(Kernels::Stage::unknown) != Kernels::Stage::ready) {
+        if (item->kernels.stage.exchange(CopyKernels::Stage::unknown) != CopyKernels::Stage::ready) {
             continue;
         }
         runtime.unload_when_idle(item->kernels.module);
@@ -934,6 +544,14 @@ gpu::Status DeviceCopies::Work::move(const End& to, const End& from, const std::
     return status;
 }
 
+void DeviceCopies::Work::settle_if_refused(const gpu::Status& status) {
+    if (!status.ok()) {
+        failure = status;
+        settle();
+        report();
+    }
+}
+
 std::size_t DeviceCopies::Work::bytes_of_block(const std::size_t number) const noexcept {
     return std::min(block_bytes, bytes - number * block_bytes);
 }
@@ -955,7 +573,7 @@ void DeviceCopies::Work::give_block(const std::size_t number) noexcept {
             return packer != nullptr ? move(to, from, block.bytes, runtime, stream)
                                      : runtime.copy(to.address, from.address, block.bytes, stream);
         },
-        block.position);
+        block.position, true);
     if (!failure.ok()) {
         stopped = true;
         return;
@@ -1063,29 +681,6 @@ void DeviceCopies::Work::report() {
     fail_copy(bytes, copy_stream->device(), std::exchange(failure, gpu::Status{}));
 }
 
-void DeviceCopies::Work::put_away(std::unique_ptr<Work> work) noexcept {
-    if (work == nullptr) {
-        return;
-    }
-    work->settle();
-    State::CopyStream* const copy_stream = work->copy_stream;
-    if (copy_stream == nullptr) {
-        return;
-    }
-    work->way = Way::direct;
-    work->over = work->stopped = false;
-    work->position = 0;
-    work->bytes = work->arrived = 0;
-    work->failure = {};
-    work->traced.end();
-    work->block_bytes = work->given = work->retired = 0;
-    work->blocks.clear();
-    work->destination = work->source = {};
-    work->packer = nullptr;
-    work->scratch.release();
-    copy_stream->put_away(std::move(work));
-}
-
 // ---- DeviceCopies ---------------------------------------------------------------------------------------------------
 
 DeviceCopies::DeviceCopies(gpu::Runtime& runtime, PinnedPool& pool, const Tuning& tuning, const CopyEngine engine,
@@ -1105,119 +700,43 @@ bool DeviceCopies::has_kernels(const int device) {
 DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned copy_stream, const End& destination,
                                        const End& source, const std::size_t bytes, const Start when) {
     AWAKEN_STEP("copies: start");
-    Copy copy;
     if (bytes == 0) {
-        return copy;
+        return {};
     }
     State& state = *_state;
     if (state.cpu_reaches_both(destination, source)) {
-        copy._work = std::make_unique<Work>();
-        copy._work->way = Work::Way::cpu;
-        copy._work->bytes = bytes;
-        copy._work->destination = destination;
-        copy._work->source = source;
-        static_cast<void>(copy._work->advance());
-        return copy;
+        auto work = std::make_unique<Work>(nullptr, destination, source, bytes);
+        work->way = Work::Way::cpu;
+        static_cast<void>(work->advance());
+        return Copy(std::move(work));
     }
     state.order(destination);
     state.order(source);
     State::Device& on = state.device(device);
-    State::CopyStream& stream = state.copy_stream(on, bytes, copy_stream);
-
     const bool typed = destination.typed != nullptr || source.typed != nullptr;
     if (typed && state.packer == nullptr) {
         throw Error("a datatype with gaps is to be moved without anything that could",
                     "this is a mistake in Awaken: please report it");
     }
-    const bool to_pageable = is_pageable(destination);
-    if (to_pageable || is_pageable(source)) {
-        copy._work = stream.take_work();
-        Work& work = *copy._work;
-        work.way = to_pageable ? Work::Way::download : Work::Way::upload;
-        work.bytes = bytes;
-        work.destination = destination;
-        work.source = source;
-        work.packer = typed ? state.packer : nullptr;
-        work.traced.begin(trace::Kind::copy, title_of(destination, source), bytes, on.number);
-        work.start_blocks(state);
-        if (work.stopped) {
-            work.settle();
-            work.report();
-        }
-        return copy;
+    if (!typed && !is_pageable(destination) && !is_pageable(source)) {
+        return Copy(state.start_plain(on, copy_stream, destination, source, bytes, when));
     }
-
-    gpu::Status status;
-    if (typed) {
-        std::unique_ptr<Work> work = stream.take_work();
-        work->destination = destination;
-        work->source = source;
-        work->packer = state.packer;
-        work->bytes = bytes;
-        copy._work = std::move(work);
-        Work& moving = *copy._work;
-        // Into page-locked memory a kernel writes a short message itself. A long one is faster by the copy engine.
-        const End& other = destination.typed != nullptr ? source : destination;
-        if (!state.kernels_reach(on, other) || (is_host(other) && bytes > state.packer->tuning().pack_direct_bytes)) {
-            moving.need_scratch(on.number, bytes);
-        }
-        moving.traced.begin(trace::Kind::copy, title_of(destination, source), bytes, on.number);
-        status =
-            stream.add([&](gpu::Runtime& runtime,
-                           const gpu::StreamHandle to) { return moving.move(destination, source, bytes, runtime, to); },
-                       moving.position, when != Start::together);
-        if (!status.ok()) {
-            moving.failure = status;
-            moving.stopped = true;
-            moving.settle();
-            moving.report();
-        }
-        return copy;
+    auto work = std::make_unique<Work>(&state.copy_stream(on, bytes, copy_stream), destination, source, bytes);
+    work->packer = typed ? state.packer : nullptr;
+    if (is_pageable(destination) || is_pageable(source)) {
+        state.start_through_blocks(on, *work);
+    } else {
+        state.start_typed(on, *work, when);
     }
-    if (state.kernel_may_copy(on, destination, source) && state.kernel_ready(on)) {
-        copy._work = stream.start(
-            [&](gpu::Runtime&, const gpu::StreamHandle to) {
-                return state.launch_kernel(on, destination, source, bytes, to);
-            },
-            status);
-        if (copy._work == nullptr) {
-            state.refuse_kernel(on, status.message());
-        }
-    }
-    if (copy._work == nullptr && when == Start::together && bytes <= kTogetherBytes) {
-        const bool by_kernel = state.kernel_may_copy_in_batch(on, destination, source, bytes);
-        State::CopyStream& holding = state.copy_stream(on, by_kernel ? 0 : bytes, copy_stream);
-        if (by_kernel && holding.is_nearly_a_batch()) {
-            static_cast<void>(state.kernel_ready(on));  // before the stream needs it
-        }
-        copy._work = holding.hold({destination.address, source.address, bytes}, by_kernel, status);
-    }
-    if (copy._work == nullptr) {
-        copy._work = state.copy_stream(on, bytes, copy_stream)
-                         .start(
-                             [&](gpu::Runtime& runtime, const gpu::StreamHandle to) {
-                                 return runtime.copy(destination.address, source.address, bytes, to);
-                             },
-                             status);
-    }
-    if (copy._work == nullptr) {
-        fail_copy(bytes, on.number, status);
-    }
-    copy._work->bytes = bytes;
-    copy._work->traced.begin(trace::Kind::copy, title_of(destination, source), bytes, on.number);
-    return copy;
+    return Copy(std::move(work));
 }
 
 DeviceCopies::Copy DeviceCopies::give(const int device, const unsigned copy_stream, const std::size_t bytes,
                                       const Give& give) {
     State& state = *_state;
-    State::Device& on = state.device(device);
-    State::CopyStream& stream = state.copy_stream(on, bytes, copy_stream);
-    Copy copy;
-    copy._work = stream.take_work();
-    Work& work = *copy._work;
-    work.bytes = bytes;
-    const gpu::Status status = stream.add(
+    CopyStream& stream = state.copy_stream(state.device(device), bytes, copy_stream);
+    auto work = std::make_unique<Work>(&stream, End{}, End{}, bytes);
+    work->settle_if_refused(stream.add(
         [&give](gpu::Runtime& runtime, const gpu::StreamHandle to) {
             gpu::Status given = give(runtime, to);
             if (!given.ok()) {
@@ -1225,14 +744,8 @@ DeviceCopies::Copy DeviceCopies::give(const int device, const unsigned copy_stre
             }
             return given;
         },
-        work.position);
-    if (!status.ok()) {
-        work.failure = status;
-        work.stopped = true;
-        work.settle();
-        work.report();
-    }
-    return copy;
+        work->position, true));
+    return Copy(std::move(work));
 }
 
 void DeviceCopies::shut_down() noexcept {
@@ -1257,17 +770,9 @@ void request_copy_engine(const CopyEngine engine) noexcept {
 DeviceCopies::Copy::Copy() = default;
 DeviceCopies::Copy::Copy(Copy&& other) noexcept = default;
 
-DeviceCopies::Copy& DeviceCopies::Copy::operator=(Copy&& other) noexcept {
-    if (this != &other) {
-        Work::put_away(std::move(_work));
-        _work = std::move(other._work);
-    }
-    return *this;
-}
-
-DeviceCopies::Copy::~Copy() {
-    Work::put_away(std::move(_work));
-}
+DeviceCopies::Copy& DeviceCopies::Copy::operator=(Copy&& other) noexcept = default;
+DeviceCopies::Copy::Copy(std::unique_ptr<Work> work) noexcept : _work(std::move(work)) {}
+DeviceCopies::Copy::~Copy() = default;
 
 bool DeviceCopies::Copy::poll() {
     if (_work == nullptr) {

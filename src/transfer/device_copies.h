@@ -95,7 +95,6 @@ class DeviceCopies {
     [[nodiscard]] std::string kernel_refusal() const;
 
   private:
-    struct Kernels;
     struct State;
     struct Work;
     std::unique_ptr<State> _state;
@@ -126,6 +125,7 @@ class DeviceCopies::Copy {
 
   private:
     friend class DeviceCopies;
+    explicit Copy(std::unique_ptr<Work> work) noexcept;
     std::unique_ptr<Work> _work;
 };
 
