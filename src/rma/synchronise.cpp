@@ -81,93 +81,94 @@ void keep_going_now_and_then() {
     }
 }
 
+/// What `serve` does with the window; what `native` does where the window is the MPI's alone.
+template <class Native, class Serve>
+int on_window(Call& call, const MPI_Win handle, const Native& native, const Serve& serve) {
+    call.on_window(handle);
+    const std::shared_ptr<Window> window = windows().find(handle);
+    return window == nullptr ? native() : serve(*window);
+}
+
 struct Fence {
     template <Function function>
     static int run(Call& call, int assertion, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr) {
-            return below<function>()(assertion, handle);
-        }
-        if (!window->is_ours()) {
-            return natively(call, *window, before_unless_untouched(assertion) | after, kAllTargets, [&] {
-                return window->complete_and(-1, [&] { return below<function>()(assertion, handle); });
-            });
-        }
-        // With MPI_MODE_NOPRECEDE, the MPI need not wait for any process. But the layer accesses others' memory without
-        // asking them, so this fence must wait.
-        const bool open = (assertion & MPI_MODE_NOSUCCEED) == 0;
-        window->begin_fence();
-        int error = MPI_SUCCESS;
-        try {
-            error = close_epoch(*window, [&] { return below<function>()(assertion & ~MPI_MODE_NOPRECEDE, handle); });
-        } catch (const Error&) {
-            window->end_fence(open);
-            throw;
-        }
-        window->end_fence(open);
-        return error;
+        const auto native = [&] { return below<function>()(assertion, handle); };
+        return on_window(call, handle, native, [&](Window& window) {
+            if (!window.is_ours()) {
+                return natively(call, window, before_unless_untouched(assertion) | after, kAllTargets,
+                                [&] { return window.complete_and(-1, native); });
+            }
+            // With MPI_MODE_NOPRECEDE, the MPI need not wait for any process. But the layer accesses others' memory
+            // without asking them, so this fence must wait.
+            const bool open = (assertion & MPI_MODE_NOSUCCEED) == 0;
+            window.begin_fence();
+            int error = MPI_SUCCESS;
+            try {
+                error = close_epoch(window, [&] { return below<function>()(assertion & ~MPI_MODE_NOPRECEDE, handle); });
+            } catch (const Error&) {
+                window.end_fence(open);
+                throw;
+            }
+            window.end_fence(open);
+            return error;
+        });
     }
 };
 
 struct Post {
     template <Function function>
     static int run(Call& call, MPI_Group group, int assertion, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr) {
-            return below<function>()(group, assertion, handle);
-        }
-        if (!window->is_ours()) {
-            return natively(call, *window, before_unless_untouched(assertion), kNoTarget,
-                            [&] { return below<function>()(group, assertion, handle); });
-        }
-        const std::optional<Error> failure = window->try_to_make_own_memory_ready();
-        const int error = below<function>()(group, assertion, handle);
-        if (error == MPI_SUCCESS) {
-            window->post(group);
-        }
-        if (failure) {
-            throw Error(*failure);  // not before, since the origins wait for this process
-        }
-        return error;
+        const auto native = [&] { return below<function>()(group, assertion, handle); };
+        return on_window(call, handle, native, [&](Window& window) {
+            if (!window.is_ours()) {
+                return natively(call, window, before_unless_untouched(assertion), kNoTarget, native);
+            }
+            const std::optional<Error> failure = window.try_to_make_own_memory_ready();
+            const int error = native();
+            if (error == MPI_SUCCESS) {
+                window.post(group);
+            }
+            if (failure) {
+                throw Error(*failure);  // not before, since the origins wait for this process
+            }
+            return error;
+        });
     }
 };
 
 struct StartAccess {
     template <Function function>
     static int run(Call& call, MPI_Group group, int assertion, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr || !window->is_ours()) {
-            return below<function>()(group, assertion, handle);
-        }
-        // Waits for the posts before the MPI does. It would wait for a dead target for ever, and may return before the
-        // others have posted, to wait only when it gets an operation.
-        std::vector<int> targets = window->await_posts(group);
-        const int error = below<function>()(group, assertion, handle);
-        if (error == MPI_SUCCESS) {
-            window->start(std::move(targets));
-        }
-        return error;
+        const auto native = [&] { return below<function>()(group, assertion, handle); };
+        return on_window(call, handle, native, [&](Window& window) {
+            if (!window.is_ours()) {
+                return native();
+            }
+            // Waits for the posts before the MPI does. It would wait for a dead target for ever, and may return before
+            // the others have posted, to wait only when it gets an operation.
+            std::vector<int> targets = window.await_posts(group);
+            const int error = native();
+            if (error == MPI_SUCCESS) {
+                window.start(std::move(targets));
+            }
+            return error;
+        });
     }
 };
 
 struct Complete {
     template <Function function>
     static int run(Call& call, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr) {
-            return below<function>()(handle);
-        }
-        return natively(call, *window, if_changed, kAllTargets, [&] {
-            return window->complete_and(-1, [&] {
-                const int error = below<function>()(handle);
-                if (window->is_ours()) {
-                    window->complete();
-                }
-                return error;
+        const auto native = [&] { return below<function>()(handle); };
+        return on_window(call, handle, native, [&](Window& window) {
+            return natively(call, window, if_changed, kAllTargets, [&] {
+                return window.complete_and(-1, [&] {
+                    const int error = native();
+                    if (window.is_ours()) {
+                        window.complete();
+                    }
+                    return error;
+                });
             });
         });
     }
@@ -176,99 +177,92 @@ struct Complete {
 struct WaitForOrigins {
     template <Function function>
     static int run(Call& call, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr) {
-            return below<function>()(handle);
-        }
-        if (window->is_ours()) {
-            window->wait();  // the MPI would wait for a dead origin for ever
-        }
-        return natively(call, *window, after, kNoTarget, [&] { return below<function>()(handle); });
+        const auto native = [&] { return below<function>()(handle); };
+        return on_window(call, handle, native, [&](Window& window) {
+            if (window.is_ours()) {
+                window.wait();  // the MPI would wait for a dead origin for ever
+            }
+            return natively(call, window, after, kNoTarget, native);
+        });
     }
 };
 
 struct TestOrigins {
     template <Function function>
     static int run(Call& call, MPI_Win handle, int* flag) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        const int error = below<function>()(handle, flag);
-        if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_ours()) {
-            window->wait();  // the origins have told the MPI, and are about to say it here
-        }
-        if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_mirrored()) {
-            window->reconcile(call);
-        }
-        return error;
+        const auto native = [&] { return below<function>()(handle, flag); };
+        return on_window(call, handle, native, [&](Window& window) {
+            const int error = native();
+            if (error == MPI_SUCCESS && *flag != 0 && window.is_ours()) {
+                window.wait();  // the origins have told the MPI, and are about to say it here
+            }
+            if (error == MPI_SUCCESS && *flag != 0 && window.is_mirrored()) {
+                window.reconcile(call);
+            }
+            return error;
+        });
     }
 };
 
 struct Lock {
     template <Function function>
     static int run(Call& call, int type, int target, int assertion, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        const bool known_type = type == MPI_LOCK_EXCLUSIVE || type == MPI_LOCK_SHARED;
         const auto native = [&] { return below<function>()(type, target, assertion, handle); };
-        if (window == nullptr || !window->has(target) || !known_type) {
-            return native();
-        }
-        if (!window->is_ours()) {
-            return natively(call, *window, after, kNoTarget, native);
-        }
-        window->lock(call, target, type == MPI_LOCK_EXCLUSIVE ? Hold::exclusive : Hold::shared, assertion);
-        return MPI_SUCCESS;
+        return on_window(call, handle, native, [&](Window& window) -> int {
+            const bool known_type = type == MPI_LOCK_EXCLUSIVE || type == MPI_LOCK_SHARED;
+            if (!window.has(target) || !known_type) {
+                return native();
+            }
+            if (!window.is_ours()) {
+                return natively(call, window, after, kNoTarget, native);
+            }
+            window.lock(call, target, type == MPI_LOCK_EXCLUSIVE ? Hold::exclusive : Hold::shared, assertion);
+            return MPI_SUCCESS;
+        });
     }
 };
 
 struct Unlock {
     template <Function function>
     static int run(Call& call, int target, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr || !window->has(target)) {
-            return below<function>()(target, handle);
-        }
-        if (!window->is_ours()) {
-            return natively(call, *window, before, target, [&] {
-                return window->complete_and(target, [&] { return below<function>()(target, handle); });
-            });
-        }
-        keep_going_now_and_then();
-        return window->unlock(call, target);
+        const auto native = [&] { return below<function>()(target, handle); };
+        return on_window(call, handle, native, [&](Window& window) {
+            if (!window.has(target)) {
+                return native();
+            }
+            if (!window.is_ours()) {
+                return natively(call, window, before, target, [&] { return window.complete_and(target, native); });
+            }
+            keep_going_now_and_then();
+            return window.unlock(call, target);
+        });
     }
 };
 
 struct LockAll {
     template <Function function>
     static int run(Call& call, int assertion, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr) {
-            return below<function>()(assertion, handle);
-        }
-        if (!window->is_ours()) {
-            return natively(call, *window, after, kNoTarget, [&] { return below<function>()(assertion, handle); });
-        }
-        window->lock_all(call, assertion);
-        return MPI_SUCCESS;
+        const auto native = [&] { return below<function>()(assertion, handle); };
+        return on_window(call, handle, native, [&](Window& window) -> int {
+            if (!window.is_ours()) {
+                return natively(call, window, after, kNoTarget, native);
+            }
+            window.lock_all(call, assertion);
+            return MPI_SUCCESS;
+        });
     }
 };
 
 struct UnlockAll {
     template <Function function>
     static int run(Call& call, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr) {
-            return below<function>()(handle);
-        }
-        if (!window->is_ours()) {
-            return natively(call, *window, before, kAllTargets,
-                            [&] { return window->complete_and(-1, [&] { return below<function>()(handle); }); });
-        }
-        return window->unlock_all(call);
+        const auto native = [&] { return below<function>()(handle); };
+        return on_window(call, handle, native, [&](Window& window) {
+            if (!window.is_ours()) {
+                return natively(call, window, before, kAllTargets, [&] { return window.complete_and(-1, native); });
+            }
+            return window.unlock_all(call);
+        });
     }
 };
 
@@ -276,21 +270,21 @@ struct UnlockAll {
 struct Flush {
     template <Function function>
     static int run(Call& call, int target, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr || !window->has(target)) {
-            return below<function>()(target, handle);
-        }
-        const bool ours = window->is_ours();
-        if (ours) {
-            window->expect_passive(call, target);
-            keep_going_now_and_then();
-        }
-        // A flush of this process itself: reconciles what others have put, and what this process has stored.
-        const unsigned when = window->is_mirrored() && window->own() == target ? after : if_changed;
-        return natively(call, *window, when, target, [&] {
-            return window->complete_and(target, [&] {
-                return !ours || window->is_locked_natively(target) ? below<function>()(target, handle) : MPI_SUCCESS;
+        const auto native = [&] { return below<function>()(target, handle); };
+        return on_window(call, handle, native, [&](Window& window) {
+            if (!window.has(target)) {
+                return native();
+            }
+            const bool ours = window.is_ours();
+            if (ours) {
+                window.expect_passive(call, target);
+                keep_going_now_and_then();
+            }
+            // A flush of this process itself: reconciles what others have put, and what this process has stored.
+            const unsigned when = window.is_mirrored() && window.own() == target ? after : if_changed;
+            return natively(call, window, when, target, [&] {
+                return window.complete_and(
+                    target, [&] { return !ours || window.is_locked_natively(target) ? native() : MPI_SUCCESS; });
             });
         });
     }
@@ -299,27 +293,24 @@ struct Flush {
 struct FlushAll {
     template <Function function>
     static int run(Call& call, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr) {
-            return below<function>()(handle);
-        }
-        if (!window->is_ours()) {
-            return natively(call, *window, if_changed, kAllTargets,
-                            [&] { return window->complete_and(-1, [&] { return below<function>()(handle); }); });
-        }
-        keep_going_now_and_then();
-        return window->complete_and(-1, [&] {
-            // The MPI knows single targets only, see Window::enter_natively.
-            constexpr bool kLocal = function == Function::Win_flush_local_all;
-            const Native& native = layer().below;
-            int error = MPI_SUCCESS;
-            for (int target = 0; target < window->members() && error == MPI_SUCCESS; ++target) {
-                if (window->is_locked_natively(target)) {
-                    error = kLocal ? native.Win_flush_local(target, handle) : native.Win_flush(target, handle);
-                }
+        const auto native = [&] { return below<function>()(handle); };
+        return on_window(call, handle, native, [&](Window& window) {
+            if (!window.is_ours()) {
+                return natively(call, window, if_changed, kAllTargets, [&] { return window.complete_and(-1, native); });
             }
-            return error;
+            keep_going_now_and_then();
+            return window.complete_and(-1, [&] {
+                // The MPI knows single targets only, see Window::enter_natively.
+                constexpr bool kLocal = function == Function::Win_flush_local_all;
+                const Native& mpi = layer().below;
+                int error = MPI_SUCCESS;
+                for (int target = 0; target < window.members() && error == MPI_SUCCESS; ++target) {
+                    if (window.is_locked_natively(target)) {
+                        error = kLocal ? mpi.Win_flush_local(target, handle) : mpi.Win_flush(target, handle);
+                    }
+                }
+                return error;
+            });
         });
     }
 };
@@ -328,22 +319,20 @@ struct FlushAll {
 struct Synchronise {
     template <Function function>
     static int run(Call& call, MPI_Win handle) {
-        call.on_window(handle);
-        const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr) {
-            return below<function>()(handle);
-        }
-        if (!window->is_ours()) {
-            if (window->has_mirror()) {
-                keep_going();  // a program that waits for what others put may call nothing else
+        const auto native = [&] { return below<function>()(handle); };
+        return on_window(call, handle, native, [&](Window& window) -> int {
+            if (!window.is_ours()) {
+                if (window.has_mirror()) {
+                    keep_going();  // a program that waits for what others put may call nothing else
+                }
+                return natively(call, window, after, kNoTarget, native);
             }
-            return natively(call, *window, after, kNoTarget, [&] { return below<function>()(handle); });
-        }
-        keep_going_now_and_then();
-        window->make_own_memory_ready();
-        // The MPI may know of no passive epoch, and would then report an error.
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        return MPI_SUCCESS;
+            keep_going_now_and_then();
+            window.make_own_memory_ready();
+            // The MPI may know of no passive epoch, and would then report an error.
+            std::atomic_thread_fence(std::memory_order_seq_cst);
+            return MPI_SUCCESS;
+        });
     }
 };
 
