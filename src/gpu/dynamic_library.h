@@ -23,6 +23,22 @@ struct FunctionSlot {
 #define AWAKEN_BIND_FUNCTION(member, symbol, required, result, ...) \
     ::awaken::gpu::FunctionSlot{symbol, reinterpret_cast<void**>(&table.member), required},
 
+/// A function of a table that errors name.
+template <class Signature>
+struct NamedFunction;
+template <class Result, class... Parameters>
+struct NamedFunction<Result(Parameters...)> {
+    const char* name;  ///< the symbol
+    Result (*address)(Parameters...) = nullptr;
+
+    Result operator()(Parameters... arguments) const { return address(arguments...); }
+    [[nodiscard]] explicit operator bool() const noexcept { return address != nullptr; }
+};
+#define AWAKEN_DECLARE_NAMED_FUNCTION(member, symbol, required, result, ...) \
+    ::awaken::gpu::NamedFunction<result(__VA_ARGS__)> member{symbol};
+#define AWAKEN_BIND_NAMED_FUNCTION(member, symbol, required, result, ...) \
+    ::awaken::gpu::FunctionSlot{symbol, reinterpret_cast<void**>(&table.member.address), required},
+
 /// A handle of a loaded library. We never close it: driver libraries do not survive being unloaded while their threads
 /// run. Everything bound from a library lives as long as the process.
 class DynamicLibrary {

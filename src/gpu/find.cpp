@@ -67,6 +67,9 @@ std::string Status::message() const {
         return {};
     }
     std::string text = call != nullptr ? call : "GPU runtime";
+    if (text.ends_with("_v2")) {
+        text.resize(text.size() - 3);  // cuda.h gives the function its name without that
+    }
     text += ": ";
     text += description != nullptr ? description : "unknown error";
     text += " (" + std::to_string(code) + ")";

@@ -4,7 +4,7 @@
 // There are three implementations: the CUDA driver (cuda.cpp), the HIP runtime (hip.cpp) and "no GPU" (none.cpp). "No
 // GPU" is a real implementation and not a special case: to it every pointer is host memory, and every request for
 // device resources fails with a reason. Nothing in this folder knows of MPI. A vendor's type appears only in the
-// vendor's one file.
+// vendor's own files.
 //
 // Rules that hold for each call:
 // - Any thread may call. The calling thread need not have a current context or device. The context or device that is

@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The binary interface of the HIP runtime: the numbers and layouts of hip_runtime_api.h that hip.cpp relies on. With
-// them the build needs no ROCm. tests/unit/gpu_hip_abi.cpp compares them with the real header where one is installed.
+// them the build needs no ROCm. tests/unit/gpu_hip_abi_test.cpp compares them with the real header where one is
+// installed.
 #pragma once
 
 #include <cstddef>
 
+#include "gpu/driver_abi.h"
+
 namespace awaken::gpu::hip_abi {
 
-using Result = int;
-using Stream = void*;
-using Event = void*;
-using Module = void*;
-using Function = void*;
-
-inline constexpr Result kSuccess = 0;
-inline constexpr Result kErrorInvalidValue = 1;
-inline constexpr Result kErrorDeinitialized = 4;
-inline constexpr Result kErrorInvalidDevice = 101;
-inline constexpr Result kErrorInvalidHandle = 400;
-inline constexpr Result kErrorNotReady = 600;
-inline constexpr Result kErrorPeerAccessAlreadyEnabled = 704;
-inline constexpr Result kErrorContextIsDestroyed = 709;
-inline constexpr Result kErrorCaptureUnsupported = 900;
-inline constexpr Result kErrorCaptureImplicit = 906;
+using namespace driver_abi;
 
 /// hipMemoryType up to HIP 5 ...
 struct MemoryType5 {
@@ -59,35 +47,15 @@ inline constexpr int kPointerIsLegacyIpcCapable = 10;
 inline constexpr int kDeviceMultiprocessorCount = 63;
 inline constexpr int kDeviceIsLargeBar = 10011;
 
-inline constexpr int kCopyDefault = 4;  ///< hipMemcpyDefault: the runtime looks at the addresses
-inline constexpr unsigned kStreamDefault = 0;
-inline constexpr unsigned kStreamNonBlocking = 1;
-inline constexpr unsigned kEventDisableTiming = 2;
-inline constexpr int kCaptureModeGlobal = 0;      ///< hipStreamCaptureModeGlobal
-inline constexpr int kCaptureModeRelaxed = 2;     ///< hipStreamCaptureModeRelaxed
-inline constexpr int kNotCapturing = 0;           ///< hipStreamCaptureStatusNone
-inline constexpr unsigned kNoDestructorSync = 1;  ///< hipUserObjectNoDestructorSync
-inline constexpr unsigned kUserObjectMove = 1;    ///< hipGraphUserObjectMove
-inline constexpr unsigned kAttachGlobal = 1;      ///< hipMemAttachGlobal
-inline constexpr unsigned kHostMallocPortable = 1;
-inline constexpr unsigned kHostMallocMapped = 2;
-inline constexpr unsigned kHostRegisterPortable = 1;
-inline constexpr unsigned kHostRegisterMapped = 2;
+inline constexpr int kCopyDefault = 4;         ///< hipMemcpyDefault: the runtime looks at the addresses
+inline constexpr int kCaptureModeRelaxed = 2;  ///< hipStreamCaptureModeRelaxed
 
-/// hipIpcMemLazyEnablePeerAccess, the one value that hipIpcOpenMemHandle accepts. It was 0 in early HIP 5 and became 1.
-inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
+/// hipIpcMemLazyEnablePeerAccess in early HIP 5.
 inline constexpr unsigned kIpcLazyEnablePeerAccessEarly = 0;
 
 /// The HSA runtime beneath HIP: its functions answer so as long as nobody has initialised it.
 inline constexpr int kHsaErrorNotInitialised = 0x100B;
 inline constexpr int kHsaSystemInfoVersionMajor = 0;  ///< 16 bits wide
-
-struct Uuid {
-    unsigned char bytes[16];
-};
-struct IpcMemHandle {
-    unsigned char bytes[64];
-};
 
 /// We read hipDeviceProp_t only for gcnArchName, which no attribute gives. There are two layouts: that of
 /// hipGetDeviceProperties, and that of hipGetDevicePropertiesR0600, which HIP 6 introduced.

@@ -105,4 +105,8 @@ struct VendorLibrary {
 [[nodiscard]] const VendorLibrary& cuda_library() noexcept;
 [[nodiscard]] const VendorLibrary& hip_library() noexcept;
 
+/// See VendorLibrary::make_compiler.
+[[nodiscard]] std::unique_ptr<RuntimeCompiler> make_nvrtc(std::string& why_not);
+[[nodiscard]] std::unique_ptr<RuntimeCompiler> make_hiprtc(std::string& why_not);
+
 }  // namespace awaken::gpu

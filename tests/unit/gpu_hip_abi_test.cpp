@@ -63,11 +63,11 @@ static_assert(kCopyDefault == hipMemcpyDefault);
 static_assert(kStreamDefault == hipStreamDefault);
 static_assert(kStreamNonBlocking == hipStreamNonBlocking);
 static_assert(kEventDisableTiming == hipEventDisableTiming);
-static_assert(kHostMallocPortable == hipHostMallocPortable);
-static_assert(kHostMallocMapped == hipHostMallocMapped);
+static_assert(kHostPortable == hipHostMallocPortable);
+static_assert(kHostMapped == hipHostMallocMapped);
 static_assert(kAttachGlobal == hipMemAttachGlobal);
-static_assert(kHostRegisterPortable == hipHostRegisterPortable);
-static_assert(kHostRegisterMapped == hipHostRegisterMapped);
+static_assert(kHostPortable == hipHostRegisterPortable);
+static_assert(kHostMapped == hipHostRegisterMapped);
 
 static_assert(sizeof(Uuid) == sizeof(hipUUID));
 static_assert(sizeof(IpcMemHandle) == sizeof(hipIpcMemHandle_t));
