@@ -55,66 +55,32 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
     status = {};
     Use use;
     std::unique_lock lock(_mutex);
-    const auto take = [&](const List::iterator mapping) {
-        ++mapping->uses;
-        ++_statistics.reused;
-        _mappings.splice(_mappings.begin(), _mappings, mapping);
-        use._owner = this;
-        use._mapping = mapping;
-        use._data = static_cast<std::byte*>(mapping->base) + location.offset;
-    };
     const Key key{owner, device, location.allocation_id, location.address};
     const auto bytes = static_cast<std::size_t>(location.allocation_bytes);
-    if (const auto known = _index.find(key); known != _index.end() && location.allocation_id != 0) {
-        const List::iterator mapping = known->second;
-        if (!mapping->stale && mapping->handle == location.handle && mapping->bytes == location.allocation_bytes) {
-            take(mapping);
+    for (bool tried_to_close = false;;) {
+        if (const List::iterator known = find(key, location, lock); known != _mappings.end()) {
+            ++known->uses;
+            ++_statistics.reused;
+            _mappings.splice(_mappings.begin(), _mappings, known);
+            use._owner = this;
+            use._mapping = known;
+            use._data = static_cast<std::byte*>(known->base) + location.offset;
             return use;
         }
-    }
-    // A runtime maps a handle once: another thread that is opening it is waited for.
-    _opened.wait(lock, [&] {
-        return std::none_of(_mappings.begin(), _mappings.end(), [&](const Mapping& mapping) {
-            return mapping.base == nullptr && is_in_the_way(mapping, owner, location, device);
-        });
-    });
-    for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
-        const auto current = mapping++;
-        if (current->stale || !is_in_the_way(*current, owner, location, device)) {
-            continue;
+        make_room(owner, bytes);
+        if (!is_hindered(owner, location, device)) {
+            break;
         }
-        // Where the runtime gives no identity, nothing tells an old mapping from a new one.
-        if (current->handle == location.handle && location.allocation_id != 0 &&
-            current->allocation_id == location.allocation_id && current->bytes == location.allocation_bytes) {
-            take(current);
-            return use;
-        }
-        // The handle is the same but the allocation is another: the mapped memory was freed. A runtime maps a handle
-        // once, so the old mapping has to go before the new one can come.
-        ++_statistics.closed_stale;
-        if (current->uses == 0) {
-            doom(current);
-        } else {
-            current->stale = true;
-        }
-    }
-    make_room(owner, bytes);
-    const auto hindered = [&] {
-        std::size_t doomed = 0;
-        for (const Mapping& mapping : _doomed) {
-            if (is_in_the_way(mapping, owner, location, device)) {
-                return true;
-            }
-            doomed += mapping.owner == owner ? mapping.bytes : 0;
-        }
-        return _mappings.size() + _doomed.size() >= _limits.count ||
-               (doomed != 0 && _bytes[owner] + doomed + bytes > _limits.bytes);
-    };
-    if (!_doomed.empty() && hindered()) {
-        close_doomed(When::soon);
-        if (!_doomed.empty() && hindered()) {
+        if (tried_to_close && _closing.empty()) {
             status = {gpu::kBusy, "an older mapping cannot be closed now", "the GPU is busy"};
             return use;
+        }
+        // Both release the lock, so everything may be different afterwards.
+        if (_closing.empty()) {
+            close_doomed(lock, When::soon);
+            tried_to_close = true;
+        } else {
+            await_closing(lock);
         }
     }
 
@@ -158,8 +124,60 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
         _bytes[owner] -= bytes;
         _mappings.erase(mapping);
     }
-    _opened.notify_all();
+    _changed.notify_all();
     return use;
+}
+
+/// The mapping of the location. Those of allocations that are gone, but in its way, are taken out of use.
+Mappings::List::iterator Mappings::find(const Key& key, const Location& location, std::unique_lock<std::mutex>& lock) {
+    const auto is_same = [&](const Mapping& mapping) {
+        // Where the runtime gives no identity, nothing tells an old mapping from a new one.
+        return !mapping.stale && location.allocation_id != 0 && mapping.handle == location.handle &&
+               mapping.allocation_id == location.allocation_id && mapping.bytes == location.allocation_bytes;
+    };
+    if (const auto known = _index.find(key); known != _index.end() && is_same(*known->second)) {
+        return known->second;
+    }
+    // A runtime maps a handle once: another thread that is opening it is waited for.
+    _changed.wait(lock, [&] {
+        return std::none_of(_mappings.begin(), _mappings.end(), [&](const Mapping& mapping) {
+            return mapping.base == nullptr && is_in_the_way(mapping, key.owner, location, key.device);
+        });
+    });
+    for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
+        const auto current = mapping++;
+        if (current->stale || !is_in_the_way(*current, key.owner, location, key.device)) {
+            continue;
+        }
+        if (is_same(*current)) {
+            return current;
+        }
+        // The handle is the same but the allocation is another: the mapped memory was freed. A runtime maps a handle
+        // once, so the old mapping has to go before the new one can come.
+        ++_statistics.closed_stale;
+        if (current->uses == 0) {
+            doom(current);
+        } else {
+            current->stale = true;
+        }
+    }
+    return _mappings.end();
+}
+
+/// Whether what is not closed yet keeps the location from being mapped.
+bool Mappings::is_hindered(const int owner, const Location& location, const int device) {
+    std::size_t unclosed = 0;
+    for (const List* const list : {&_doomed, &_closing}) {
+        for (const Mapping& mapping : *list) {
+            if (is_in_the_way(mapping, owner, location, device)) {
+                return true;
+            }
+            unclosed += mapping.owner == owner ? mapping.bytes : 0;
+        }
+    }
+    const std::size_t count = _doomed.size() + _closing.size();
+    return (count != 0 && _mappings.size() + count >= _limits.count) ||
+           (unclosed != 0 && _bytes[owner] + unclosed + location.allocation_bytes > _limits.bytes);
 }
 
 void Mappings::set_due(const Clock::time_point due) noexcept {
@@ -200,24 +218,35 @@ void Mappings::doom(const List::iterator mapping) noexcept {
     set_due(Clock::now());
 }
 
-void Mappings::close_doomed(const When when) noexcept {
+void Mappings::await_closing(std::unique_lock<std::mutex>& lock) noexcept {
+    _changed.wait(lock, [this] { return _closing.empty(); });
+}
+
+void Mappings::close_doomed(std::unique_lock<std::mutex>& lock, const When when) noexcept {
+    if (_doomed.empty() || !_closing.empty()) {
+        return;
+    }
+    _closing.swap(_doomed);
+    // Waiting for the device and closing take long. Nobody else changes the list meanwhile.
+    lock.unlock();
     int asked = -1;
     bool idle = false;
-    for (auto mapping = _doomed.begin(); mapping != _doomed.end();) {
-        if (mapping->device != asked) {
-            asked = mapping->device;
+    for (Mapping& mapping : _closing) {
+        if (mapping.device != asked) {
+            asked = mapping.device;
             idle = when == When::soon         ? _runtime.is_soon_idle(asked)
                    : when == When::in_the_end ? _runtime.is_idle(asked, gpu::kPatience)
                                               : _runtime.is_idle(asked);
         }
         if (idle) {
             // Fails only when the runtime has shut down. Then there is nothing to close.
-            static_cast<void>(_runtime.ipc_close(mapping->base));
-            mapping = _doomed.erase(mapping);
-        } else {
-            ++mapping;
+            static_cast<void>(_runtime.ipc_close(std::exchange(mapping.base, nullptr)));
         }
     }
+    lock.lock();
+    _closing.remove_if([](const Mapping& mapping) { return mapping.base == nullptr; });
+    _doomed.splice(_doomed.begin(), _closing);
+    _changed.notify_all();
 }
 
 std::size_t Mappings::Hash::operator()(const Key& key) const noexcept {
@@ -244,14 +273,17 @@ void Mappings::make_room(const int owner, const std::size_t bytes) noexcept {
 }
 
 void Mappings::trim(const When when) noexcept {
-    const std::scoped_lock lock(_mutex);
+    std::unique_lock lock(_mutex);
     for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
         const auto current = mapping++;
         if (current->uses == 0) {
             doom(current);
         }
     }
-    close_doomed(when);
+    if (when == When::in_the_end) {
+        await_closing(lock);
+    }
+    close_doomed(lock, when);
 }
 
 void Mappings::reclaim() noexcept {
@@ -263,7 +295,7 @@ void Mappings::reclaim() noexcept {
     if (now.time_since_epoch().count() < due) {
         return;
     }
-    const std::unique_lock lock(_mutex, std::try_to_lock);
+    std::unique_lock lock(_mutex, std::try_to_lock);
     if (!lock.owns_lock()) {
         return;  // another thread is reclaiming
     }
@@ -277,11 +309,11 @@ void Mappings::reclaim() noexcept {
             next = std::min(next, std::max(current->last_used, now - _limits.idle / 2) + _limits.idle);
         }
     }
-    close_doomed(When::now);
-    if (!_doomed.empty()) {
-        next = std::min(next, now + kBetweenCloses);
-    }
     _due.store(next.time_since_epoch().count(), std::memory_order_relaxed);
+    close_doomed(lock, When::now);
+    if (!_doomed.empty()) {
+        set_due(now + kBetweenCloses);
+    }
 }
 
 void Mappings::shut_down() noexcept {

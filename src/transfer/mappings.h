@@ -56,7 +56,7 @@ class Mappings {
     class Use;
     /// Maps the memory that `location` of process `owner` describes for `device`. Thread-safe. When the memory cannot
     /// be mapped, `status` says why and the use is empty. With gpu::kBusy a later call may succeed. Other mappings can
-    /// be used, opened and given back while the runtime opens this one.
+    /// be used, opened and given back while the runtime opens this one, or closes older ones.
     [[nodiscard]] Use open(int owner, const Location& location, int device, gpu::Status& status);
 
     /// Calls of the program call this now and then. It closes doomed mappings and those unused for long, if the device
@@ -95,16 +95,6 @@ class Mappings {
         Clock::time_point last_used;
     };
     using List = std::list<Mapping>;
-
-    void give_back(List::iterator mapping) noexcept;
-    /// Takes the mapping out of use: nobody finds it any more. We close it as soon as closing waits for nothing.
-    void doom(List::iterator mapping) noexcept;
-    /// Closes the doomed mappings of devices that are idle.
-    void close_doomed(When when) noexcept;
-    void trim(When when) noexcept;
-    [[nodiscard]] static bool is_in_the_way(const Mapping& mapping, int owner, const Location& location, int device);
-    void make_room(int owner, std::size_t bytes) noexcept;
-    void set_due(Clock::time_point due) noexcept;
     /// Finds the mapping of an allocation that has an identity at once.
     struct Key {
         int owner, device;
@@ -115,12 +105,26 @@ class Mappings {
         std::size_t operator()(const Key& key) const noexcept;
     };
 
+    [[nodiscard]] List::iterator find(const Key& key, const Location& location, std::unique_lock<std::mutex>& lock);
+    [[nodiscard]] bool is_hindered(int owner, const Location& location, int device);
+    void give_back(List::iterator mapping) noexcept;
+    /// Takes the mapping out of use: nobody finds it any more. We close it as soon as closing waits for nothing.
+    void doom(List::iterator mapping) noexcept;
+    /// Closes the doomed mappings of devices that are idle, without the lock. Nothing where another thread does it.
+    void close_doomed(std::unique_lock<std::mutex>& lock, When when) noexcept;
+    void await_closing(std::unique_lock<std::mutex>& lock) noexcept;
+    void trim(When when) noexcept;
+    [[nodiscard]] static bool is_in_the_way(const Mapping& mapping, int owner, const Location& location, int device);
+    void make_room(int owner, std::size_t bytes) noexcept;
+    void set_due(Clock::time_point due) noexcept;
+
     gpu::Runtime& _runtime;
     const Limits _limits;
     mutable std::mutex _mutex;
-    std::condition_variable _opened;  ///< a mapping was opened, or could not be
-    List _mappings;                   ///< most recently used first
-    List _doomed;                     ///< to be closed
+    std::condition_variable _changed;  ///< a mapping was opened, or could not be; `_closing` is empty again
+    List _mappings;                    ///< most recently used first
+    List _doomed;                      ///< to be closed
+    List _closing;                     ///< a thread is closing them
     /// Large allocations that were used once, by owner and identity. We keep the mapping the second time.
     struct Seen {
         int owner;

@@ -42,8 +42,17 @@ class IpcGpu final : public test::ForwardingGpu {
         const std::scoped_lock lock(_mutex);
         _held = handle;
     }
+    /// Holds back questions whether a device is idle, until released.
+    void hold_questions() {
+        const std::scoped_lock lock(_mutex);
+        _holds_questions = true;
+    }
     void release() {
-        hold(0);
+        {
+            const std::scoped_lock lock(_mutex);
+            _held = 0;
+            _holds_questions = false;
+        }
         _changed.notify_all();
     }
     void wait_until_one_is_held() {
@@ -80,7 +89,15 @@ class IpcGpu final : public test::ForwardingGpu {
         return _open.erase(base) == 1 ? gpu::Status{} : gpu::Status{1, "cuIpcCloseMemHandle", "not mapped"};
     }
 
-    [[nodiscard]] bool is_idle(int, std::chrono::microseconds) noexcept override { return !busy; }
+    [[nodiscard]] bool is_idle(int, std::chrono::microseconds) noexcept override {
+        std::unique_lock lock(_mutex);
+        if (_holds_questions) {
+            _waiting = true;
+            _changed.notify_all();
+            _changed.wait(lock, [this] { return !_holds_questions; });
+        }
+        return !busy;
+    }
 
     /// As while a kernel runs.
     std::atomic<bool> busy{false};
@@ -93,6 +110,7 @@ class IpcGpu final : public test::ForwardingGpu {
     mutable std::mutex _mutex;
     std::condition_variable _changed;
     unsigned char _held = 0;
+    bool _holds_questions = false;
     bool _waiting = false;
     std::map<void*, std::vector<unsigned char>> _open;
     int _opens = 0;
@@ -306,6 +324,40 @@ TEST_F(MappingsTest, NobodyElseWaitsWhileOneIsOpened) {
     EXPECT_NE(found[0], nullptr);
     EXPECT_EQ(found[0], found[1]);
     EXPECT_EQ(gpu.opens(), 3);
+}
+
+/// Whether the device is idle is asked for up to gpu::kPatience.
+TEST_F(MappingsTest, NobodyElseWaitsWhileOneIsClosed) {
+    Mappings mappings(gpu, kPatient);
+    const auto other = mappings.open(1, location(8, 80, 100), 0, status);
+    ASSERT_TRUE(other);
+    mappings.open(1, location(7, 70, 100), 0, status).release();
+    gpu.hold_questions();
+    std::vector<std::byte*> found(2);
+    std::vector<std::thread> threads;
+    const auto open_another_behind_the_handle = [&](const std::size_t place) {
+        gpu::Status own;
+        const auto use = mappings.open(1, location(7, 71, 100), 0, own);
+        found[place] = use.data();
+    };
+    threads.emplace_back(open_another_behind_the_handle, 0);
+    gpu.wait_until_one_is_held();
+    threads.emplace_back(open_another_behind_the_handle, 1);
+    EXPECT_TRUE(mappings.open(1, location(8, 80, 100), 0, status)) << status.message();
+    EXPECT_TRUE(mappings.open(2, location(9, 90, 100), 0, status)) << status.message();
+    mappings.trim();
+    mappings.reclaim();
+    EXPECT_EQ(gpu.opens(), 3);  // nobody takes the old one for closed
+    gpu.release();
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_NE(found[0], nullptr);
+    EXPECT_EQ(found[0], found[1]);
+    EXPECT_EQ(gpu.opens(), 4);
+    EXPECT_EQ(mappings.statistics().closed_stale, 1U);
+    mappings.shut_down();
+    EXPECT_EQ(gpu.open_mappings(), 1U);  // the one in use
 }
 
 TEST_F(MappingsTest, WhoWaitedForAFailedOpeningTriesAgain) {
