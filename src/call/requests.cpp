@@ -215,10 +215,7 @@ void Operation::store(MPI_Status& status, const int error) {
         progress_op->conclude(status, outcome);
         return;
     }
-    int error_class = error;
-    if (error != MPI_SUCCESS) {
-        layer().real.Error_class(error, &error_class);
-    }
+    const int error_class = class_of(layer().real, error);
     // A flush of a window stores for its requests too, in any thread.
     const std::scoped_lock lock(mutex);
     if (!stored && (error == MPI_SUCCESS || (receives && error_class == MPI_ERR_TRUNCATE)) && stage) {

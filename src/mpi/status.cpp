@@ -20,4 +20,12 @@ std::int64_t transferred_bytes(const Native& native, const MPI_Status& status) {
     return bytes == MPI_UNDEFINED ? 0 : static_cast<std::int64_t>(bytes);
 }
 
+int class_of(const Native& native, const int error) {
+    int error_class = error;
+    if (error != MPI_SUCCESS) {
+        native.Error_class(error, &error_class);
+    }
+    return error_class;
+}
+
 }  // namespace awaken::AWAKEN_ABI

@@ -10,6 +10,7 @@
 #include "base/step_probe.h"
 #include "call/progress.h"
 #include "gpu/relaxed_capture.h"
+#include "mpi/status.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -676,10 +677,7 @@ void RecvOperation::conclude_plain(const MPI_Status& status, const int error, co
 
 void RecvOperation::conclude(MPI_Status& status, int& error) {
     const Native& native = layer().real;
-    int error_class = error;
-    if (error != MPI_SUCCESS) {
-        native.Error_class(error, &error_class);
-    }
+    const int error_class = class_of(native, error);
     if (_receiving == Receiving::staged) {
         if (!_concluded && (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE)) {
             _stage.store(received_bytes(status));

@@ -15,6 +15,7 @@
 #include "gpu/kernels/codes.h"
 #include "gpu/wait.h"
 #include "mpi/kernel_code.h"
+#include "mpi/status.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -121,9 +122,8 @@ void combine(const MPI_Op op, const MPI_Datatype element, const std::byte* const
         const int error = owner.real.Reduce_local(dense ? source : from.data(), dense ? target : to.data(),
                                                   static_cast<int>(count), element, op);
         if (error != MPI_SUCCESS) {
-            int error_class = error;
-            owner.real.Error_class(error, &error_class);
-            throw ClassedError(error_class, "the MPI cannot combine elements of the type", "use another operation");
+            throw ClassedError(class_of(owner.real, error), "the MPI cannot combine elements of the type",
+                               "use another operation");
         }
         if (!dense) {
             transfer::pack(layout, to.data(), count, target, count * layout.size());
