@@ -16,6 +16,7 @@
 #include "call/progress.h"
 #include "call/services.h"
 #include "gpu/relaxed_capture.h"
+#include "mpi/status.h"
 #include "p2p/operations.h"
 #include "protocol/polling_order.h"
 
@@ -280,46 +281,59 @@ class NativeRequests {
     bool _hides = false;
 };
 
-struct Wait {
+/// Lets `serve` complete native requests in place of the program's, or calls `pass_on` where the layer has none of
+/// them.
+template <class Serve, class PassOn>
+int complete_natively(const int count, MPI_Request* const requests, const Serve& serve, const PassOn& pass_on) {
+    const UnpreparedWatch watch(count, requests);
+    if (layer().requests.any() && count > 0 && requests != nullptr) {
+        NativeRequests native_requests(count, requests);
+        if (native_requests.any()) {
+            return serve(native_requests);
+        }
+    }
+    return pass_on();
+}
+
+/// True when the MPI is to be asked: MPI_Wait and MPI_Waitall, which have no flag, wait until then.
+template <class... Flag>
+bool is_time_to_ask(NativeRequests& native_requests, Flag*... flag) {
+    if constexpr (sizeof...(Flag) == 0) {
+        native_requests.finish();
+    } else if (!native_requests.try_to_finish()) {
+        ((*flag = 0), ...);
+        return false;
+    }
+    return true;
+}
+
+/// MPI_Wait and MPI_Test.
+struct CompleteOne {
     template <Function function>
     static int run(Call&, MPI_Request* request, MPI_Status* status) {
-        const UnpreparedWatch watch(1, request);
-        if (layer().requests.any() && request != nullptr) {
-            NativeRequests native_requests(1, request);
-            if (native_requests.any()) {
-                native_requests.finish();
-                MPI_Status own{};
-                int error = below<function>()(native_requests.data(), &own);
-                native_requests.complete(0, own, error);
-                return_status(status, own);
-                return error;
-            }
-        }
-        return below<function>()(request, status);
+        return complete<function>(request, status);
     }
-};
-
-struct Test {
     template <Function function>
     static int run(Call&, MPI_Request* request, int* flag, MPI_Status* status) {
-        const UnpreparedWatch watch(1, request);
-        if (layer().requests.any() && request != nullptr) {
-            NativeRequests native_requests(1, request);
-            if (native_requests.any()) {
-                if (!native_requests.try_to_finish()) {
-                    *flag = 0;
-                    return MPI_SUCCESS;
-                }
-                MPI_Status own{};
-                int error = below<function>()(native_requests.data(), flag, &own);
-                if (error != MPI_SUCCESS || *flag != 0) {
-                    native_requests.complete(0, own, error);
-                    return_status(status, own);
-                }
-                return error;
+        return complete<function>(request, status, flag);
+    }
+
+  private:
+    template <Function function, class... Flag>
+    static int complete(MPI_Request* const request, MPI_Status* const status, Flag*... flag) {
+        const auto serve = [&](NativeRequests& native_requests) -> int {
+            if (!is_time_to_ask(native_requests, flag...)) {
+                return MPI_SUCCESS;
             }
-        }
-        return below<function>()(request, flag, status);
+            MPI_Status own{};
+            int error = below<function>()(native_requests.data(), flag..., &own);
+            if (error != MPI_SUCCESS || (true && ... && (*flag != 0))) {
+                native_requests.complete(0, own, error);
+                return_status(status, own);
+            }
+            return error;
+        };
+        return complete_natively(1, request, serve, [&] { return below<function>()(request, flag..., status); });
     }
 };
 
@@ -345,22 +359,13 @@ class Statuses {
 
   private:
     MPI_Status* const _given;
-    std::vector<StatusSlot> _own;
+    ScratchVector<StatusSlot> _scratch;
+    std::vector<StatusSlot>& _own = *_scratch;
 };
 
 /// The outcome of one of several requests. The statuses hold it only when the call returned MPI_ERR_IN_STATUS.
 int outcome(const int error, const MPI_Status& status) {
-    int error_class = error;
-    if (error != MPI_SUCCESS) {
-        layer().real.Error_class(error, &error_class);
-    }
-    return error_class == MPI_ERR_IN_STATUS ? status.MPI_ERROR : error;
-}
-
-bool is_pending(const int error) {
-    int error_class = error;
-    layer().real.Error_class(error, &error_class);
-    return error_class == MPI_ERR_PENDING;
+    return class_of(layer().real, error) == MPI_ERR_IN_STATUS ? status.MPI_ERROR : error;
 }
 
 /// Completes the operations of the requests that the MPI has completed: of all, or of those with these indices. Returns
@@ -373,7 +378,7 @@ int complete_all(NativeRequests& native_requests, const int count, const int err
     for (int i = 0; i < count; ++i) {
         const int native = completed_error(i);
         int one = native;
-        if (one == MPI_SUCCESS || !is_pending(one)) {
+        if (class_of(layer().real, one) != MPI_ERR_PENDING) {
             native_requests.complete(indices != nullptr ? indices[i] : i, statuses[i], one);
         }
         if (one != native && result != MPI_ERR_IN_STATUS) {
@@ -390,80 +395,41 @@ int complete_all(NativeRequests& native_requests, const int count, const int err
     return result;
 }
 
-struct WaitAll {
+/// MPI_Waitall and MPI_Testall.
+struct CompleteAll {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], MPI_Status* statuses) {
         AWAKEN_STEP("Waitall");
-        const UnpreparedWatch watch(count, requests);
         // MPICH's ends the program when it meets a generalized request that is not complete, beside one that is null.
         if (StreamWork* const work = layer().stream_work.load(std::memory_order_acquire);
             work != nullptr && count > 0) {
+            work->announce();
             work->finish({requests, static_cast<std::size_t>(count)});
         }
-        if (layer().requests.any() && count > 0) {
-            NativeRequests native_requests(count, requests);
-            if (native_requests.any()) {
-                native_requests.finish();
-                Statuses own(count, statuses);
-                const int error = below<function>()(count, native_requests.data(), own.data());
-                return complete_all(native_requests, count, error, own.data());
-            }
-        }
-        return below<function>()(count, requests, statuses);
+        return complete<function>(count, requests, statuses);
     }
-};
-
-struct TestAll {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* flag, MPI_Status* statuses) {
-        const UnpreparedWatch watch(count, requests);
-        if (layer().requests.any() && count > 0) {
-            NativeRequests native_requests(count, requests);
-            if (native_requests.any()) {
-                if (!native_requests.try_to_finish()) {
-                    *flag = 0;
-                    return MPI_SUCCESS;
-                }
-                Statuses own(count, statuses);
-                const int error = below<function>()(count, native_requests.data(), flag, own.data());
-                return error != MPI_SUCCESS || *flag != 0 ? complete_all(native_requests, count, error, own.data())
-                                                          : error;
+        return complete<function>(count, requests, statuses, flag);
+    }
+
+  private:
+    template <Function function, class... Flag>
+    static int complete(const int count, MPI_Request* const requests, MPI_Status* const statuses, Flag*... flag) {
+        const auto serve = [&](NativeRequests& native_requests) -> int {
+            if (!is_time_to_ask(native_requests, flag...)) {
+                return MPI_SUCCESS;
             }
-        }
-        return below<function>()(count, requests, flag, statuses);
+            Statuses own(count, statuses);
+            const int error = below<function>()(count, native_requests.data(), flag..., own.data());
+            return error != MPI_SUCCESS || (true && ... && (*flag != 0))
+                       ? complete_all(native_requests, count, error, own.data())
+                       : error;
+        };
+        return complete_natively(count, requests, serve,
+                                 [&] { return below<function>()(count, requests, flag..., statuses); });
     }
 };
-
-/// MPI_Waitany and MPI_Testany. `flag` is null for the first.
-template <Function function, class... Flag>
-int complete_any(NativeRequests& native_requests, const int count, int* const index, MPI_Status& status,
-                 Flag* const... flag) {
-    int error = MPI_SUCCESS;
-    int found = 0;
-    *index = MPI_UNDEFINED;
-    if (!native_requests.progresses()) {
-        error = below<function>()(count, native_requests.data(), index, flag..., &status);
-        found = (1 & ... & *flag);
-    } else {
-        const auto ask = [&] {
-            error = layer().below.Testany(count, native_requests.data(), index, &found, &status);
-            found = *index != MPI_UNDEFINED ? found : 0;  // "all inactive" holds only for the requests that are shown
-            return found != 0 || error != MPI_SUCCESS;
-        };
-        if constexpr (sizeof...(flag) == 0) {
-            native_requests.finish_some(ask);  // not all requests are inactive: one will complete
-        } else {
-            native_requests.try_to_finish_some(ask);
-        }
-        ((*flag = found), ...);
-    }
-    if (*index != MPI_UNDEFINED && (found != 0 || error != MPI_SUCCESS)) {
-        native_requests.complete(*index, status, error);
-    } else if (found == 0) {
-        *index = MPI_UNDEFINED;
-    }
-    return error;
-}
 
 /// Completes the first request whose progress operation is over, without a look at the others. False if there is none.
 bool complete_first(const int count, MPI_Request* const requests, int& index, MPI_Status* const status, int& error) {
@@ -480,46 +446,67 @@ bool complete_first(const int count, MPI_Request* const requests, int& index, MP
     return true;
 }
 
-struct WaitAny {
+/// MPI_Waitany and MPI_Testany.
+struct CompleteAny {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* index, MPI_Status* status) {
-        const UnpreparedWatch watch(count, requests);
-        if (layer().requests.any() && count > 0) {
-            if (int error = MPI_SUCCESS; complete_first(count, requests, *index, status, error)) {
-                return error;
-            }
-            NativeRequests native_requests(count, requests);
-            if (native_requests.any()) {
-                MPI_Status own{};
-                const int error = complete_any<function>(native_requests, count, index, own);
-                return_status(status, own);
-                return error;
-            }
-        }
-        return below<function>()(count, requests, index, status);
+        return complete<function>(count, requests, index, status);
     }
-};
-
-struct TestAny {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status) {
+        return complete<function>(count, requests, index, status, flag);
+    }
+
+  private:
+    template <Function function, class... Flag>
+    static int complete(const int count, MPI_Request* const requests, int* const index, MPI_Status* const status,
+                        Flag*... flag) {
         const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
             if (int error = MPI_SUCCESS; complete_first(count, requests, *index, status, error)) {
-                *flag = 1;
+                ((*flag = 1), ...);
                 return error;
             }
             NativeRequests native_requests(count, requests);
             if (native_requests.any()) {
-                MPI_Status own{};
-                const int error = complete_any<function>(native_requests, count, index, own, flag);
-                if (*flag != 0 || error != MPI_SUCCESS) {
-                    return_status(status, own);
-                }
-                return error;
+                return complete_shown<function>(native_requests, count, index, status, flag...);
             }
         }
-        return below<function>()(count, requests, index, flag, status);
+        return below<function>()(count, requests, index, flag..., status);
+    }
+
+    template <Function function, class... Flag>
+    static int complete_shown(NativeRequests& native_requests, const int count, int* const index,
+                              MPI_Status* const status, Flag*... flag) {
+        MPI_Status own{};
+        int error = MPI_SUCCESS;
+        int found = 0;
+        *index = MPI_UNDEFINED;
+        if (!native_requests.progresses()) {
+            error = below<function>()(count, native_requests.data(), index, flag..., &own);
+            found = (1 & ... & *flag);
+        } else {
+            const auto ask = [&] {
+                error = layer().below.Testany(count, native_requests.data(), index, &found, &own);
+                found = *index != MPI_UNDEFINED ? found : 0;  // "all inactive" holds only for those that are shown
+                return found != 0 || error != MPI_SUCCESS;
+            };
+            if constexpr (sizeof...(Flag) == 0) {
+                native_requests.finish_some(ask);  // not all requests are inactive: one will complete
+            } else {
+                native_requests.try_to_finish_some(ask);
+            }
+            ((*flag = found), ...);
+        }
+        if (*index != MPI_UNDEFINED && (found != 0 || error != MPI_SUCCESS)) {
+            native_requests.complete(*index, own, error);
+        } else if (found == 0) {
+            *index = MPI_UNDEFINED;
+        }
+        if (error != MPI_SUCCESS || (true && ... && (*flag != 0))) {
+            return_status(status, own);
+        }
+        return error;
     }
 };
 
@@ -527,33 +514,29 @@ struct TestAny {
 struct CompleteSome {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* completed, int indices[], MPI_Status* statuses) {
-        const UnpreparedWatch watch(count, requests);
-        if (layer().requests.any() && count > 0) {
-            NativeRequests native_requests(count, requests);
-            if (native_requests.any()) {
-                Statuses own(count, statuses);
-                int error = MPI_SUCCESS;
-                if (!native_requests.progresses()) {
-                    error = below<function>()(count, native_requests.data(), completed, indices, own.data());
+        const auto serve = [&](NativeRequests& native_requests) -> int {
+            Statuses own(count, statuses);
+            int error = MPI_SUCCESS;
+            if (!native_requests.progresses()) {
+                error = below<function>()(count, native_requests.data(), completed, indices, own.data());
+            } else {
+                *completed = 0;
+                const auto ask = [&] {
+                    error = layer().below.Testsome(count, native_requests.data(), completed, indices, own.data());
+                    *completed = *completed == MPI_UNDEFINED ? 0 : *completed;
+                    return *completed != 0 || error != MPI_SUCCESS;
+                };
+                if constexpr (function == Function::Waitsome) {
+                    native_requests.finish_some(ask);
                 } else {
-                    *completed = 0;
-                    const auto ask = [&] {
-                        error = layer().below.Testsome(count, native_requests.data(), completed, indices, own.data());
-                        *completed = *completed == MPI_UNDEFINED ? 0 : *completed;
-                        return *completed != 0 || error != MPI_SUCCESS;
-                    };
-                    if constexpr (function == Function::Waitsome) {
-                        native_requests.finish_some(ask);
-                    } else {
-                        native_requests.try_to_finish_some(ask);
-                    }
+                    native_requests.try_to_finish_some(ask);
                 }
-                return *completed == MPI_UNDEFINED
-                           ? error
-                           : complete_all(native_requests, *completed, error, own.data(), indices);
             }
-        }
-        return below<function>()(count, requests, completed, indices, statuses);
+            return *completed == MPI_UNDEFINED ? error
+                                               : complete_all(native_requests, *completed, error, own.data(), indices);
+        };
+        return complete_natively(count, requests, serve,
+                                 [&] { return below<function>()(count, requests, completed, indices, statuses); });
     }
 };
 
@@ -605,36 +588,8 @@ struct GetStatus {
     }
 };
 
-/// MPI-4.1's forms for several requests. The MPI answers for the native requests.
-struct GetStatusAll {
-    template <Function function, class Requests_>
-    static int run(Call&, int count, Requests_ requests, int* flag, MPI_Status* statuses) {
-        if (!layer().requests.any() || count <= 0) {
-            return below<function>()(count, requests, flag, statuses);
-        }
-        std::vector<MPI_Request> native_requests;
-        bool ready = true;
-        for (int i = 0; i < count; ++i) {
-            ready = is_ready(requests[i]) && ready;
-            native_requests.push_back(native_request_of(requests[i]));
-        }
-        if (!ready) {
-            *flag = 0;
-            return MPI_SUCCESS;
-        }
-        Statuses own(count, statuses);
-        const int error = below<function>()(count, native_requests.data(), flag, own.data());
-        if (error == MPI_SUCCESS && *flag != 0) {
-            for (int i = 0; i < count; ++i) {
-                store_early(requests[i], own.data()[i]);
-            }
-        }
-        return error;
-    }
-};
-
-/// Native requests of the requests whose progress operations are over, and REQUEST_NULL for the others. `hidden` is the
-/// number of the others.
+/// For MPI-4.1's forms for several requests: the native requests of those whose progress operations are over, for which
+/// the MPI answers, and MPI_REQUEST_NULL for the others. `hidden` is the number of the others.
 template <class Requests_>
 [[nodiscard]] std::vector<MPI_Request> ready_native_requests(const int count, Requests_ requests, int& hidden) {
     std::vector<MPI_Request> native_requests;
@@ -646,6 +601,27 @@ template <class Requests_>
     }
     return native_requests;
 }
+
+struct GetStatusAll {
+    template <Function function, class Requests_>
+    static int run(Call&, int count, Requests_ requests, int* flag, MPI_Status* statuses) {
+        if (!layer().requests.any() || count <= 0) {
+            return below<function>()(count, requests, flag, statuses);
+        }
+        int hidden = 0;
+        const std::vector<MPI_Request> native_requests = ready_native_requests(count, requests, hidden);
+        if (hidden != 0) {
+            *flag = 0;
+            return MPI_SUCCESS;
+        }
+        Statuses own(count, statuses);
+        const int error = below<function>()(count, native_requests.data(), flag, own.data());
+        for (int i = 0; error == MPI_SUCCESS && *flag != 0 && i < count; ++i) {
+            store_early(requests[i], own.data()[i]);
+        }
+        return error;
+    }
+};
 
 struct GetStatusAny {
     template <Function function, class Requests_>
@@ -823,12 +799,12 @@ struct NonblockingMatchedProbe {
 
 Services completion_services() {
     return {
-        AWAKEN_SERVE(Wait, Wait),
-        AWAKEN_SERVE(Test, Test),
-        AWAKEN_SERVE(Waitall, WaitAll),
-        AWAKEN_SERVE(Testall, TestAll),
-        AWAKEN_SERVE(Waitany, WaitAny),
-        AWAKEN_SERVE(Testany, TestAny),
+        AWAKEN_SERVE(Wait, CompleteOne),
+        AWAKEN_SERVE(Test, CompleteOne),
+        AWAKEN_SERVE(Waitall, CompleteAll),
+        AWAKEN_SERVE(Testall, CompleteAll),
+        AWAKEN_SERVE(Waitany, CompleteAny),
+        AWAKEN_SERVE(Testany, CompleteAny),
         AWAKEN_SERVE(Waitsome, CompleteSome),
         AWAKEN_SERVE(Testsome, CompleteSome),
         AWAKEN_SERVE(Request_get_status, GetStatus),
