@@ -201,21 +201,24 @@ class RecvOperation {
     int _error = MPI_SUCCESS;
 };
 
-/// The halves of an operation as a progress operation of Requests.
+/// The halves of an operation as a progress operation of Requests. They are made where they stay: moving one takes as
+/// long as sending an RTS.
 class MessageOp final : public ProgressOp, public Recycled<MessageOp> {
   public:
-    /// An operation without halves. They are made where they stay: moving one takes as long as sending an RTS.
     explicit MessageOp(MPI_Comm communicator) : _communicator(communicator) {}
-    SendOperation& make_send(Call& call) { return _send.emplace(call); }
+    /// `from`: the call, or an operation that was made elsewhere.
+    template <class From>
+    SendOperation& make_send(From&& from) {
+        return _send.emplace(std::forward<From>(from));
+    }
     RecvOperation& make_recv(Call& call) { return _recv.emplace(call); }
     [[nodiscard]] SendOperation& send() noexcept { return *_send; }
-    /// `from_nobody`: the operation also receives from MPI_PROC_NULL, and its status says so.
-    MessageOp(std::optional<SendOperation>&& send_operation, std::optional<RecvOperation>&& recv_operation,
-              MPI_Comm communicator, bool from_nobody = false)
-        : _send(std::move(send_operation)),
-          _recv(std::move(recv_operation)),
-          _communicator(communicator),
-          _from_nobody(from_nobody) {}
+    [[nodiscard]] RecvOperation& recv() noexcept { return *_recv; }
+    /// The operation also receives from MPI_PROC_NULL, and its status says so.
+    void receive_from_nobody() noexcept {
+        _recv.reset();
+        _from_nobody = true;
+    }
 
     /// True when an operation must keep something until it completes: see SendOperation::active().
     [[nodiscard]] bool sends() const noexcept { return _send && _send->active(); }

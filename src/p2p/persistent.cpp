@@ -24,6 +24,13 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
+/// The operation was not started after all.
+void end_unprepared(Operation& operation) {
+    if (std::exchange(operation.unprepared, false)) {
+        layer().receive_readiness.ended_unprepared();
+    }
+}
+
 template <bool receives>
 struct PersistentInit {
     template <Function function, class Pointer, class Count>
@@ -40,49 +47,41 @@ struct PersistentInit {
         const auto held = std::make_shared<const HeldType>(type);
         operation->launch = [=](Call& start, const std::shared_ptr<Operation>& own, int& outcome) {
             start.on(comm);
-            std::optional<SendOperation> send_operation;
-            std::optional<RecvOperation> recv_operation;
-            std::optional<ReceiveReadiness::Unprepared> unprepared;
+            auto message = std::make_unique<MessageOp>(comm);
             Posted posted{};
             auto* const address = const_cast<void*>(static_cast<const void*>(buffer));
             constexpr bool kBuffered = function == Function::Bsend_init || function == Function::Bsend_init_c;
             if constexpr (receives) {
-                unprepared.emplace(layer().receive_readiness);
-                recv_operation.emplace(start);
-                posted = recv_operation->prepare(!unprepared->allowed(), address, count, held->get(), peer, comm);
+                ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
+                posted =
+                    message->make_recv(start).prepare(!unprepared.allowed(), address, count, held->get(), peer, comm);
+                own->unprepared = unprepared.keep();
             } else {
-                send_operation.emplace(start);
-                posted = send_operation->prepare(kBuffered ? SendOperation::Mode::plain : SendOperation::Mode::offered,
-                                                 address, count, held->get(), peer, comm);
+                posted = message->make_send(start).prepare(
+                    kBuffered ? SendOperation::Mode::plain : SendOperation::Mode::offered, address, count, held->get(),
+                    peer, comm);
             }
-            own->unprepared = unprepared && unprepared->keep();
-            if (!(recv_operation && recv_operation->active()) && !(send_operation && send_operation->active())) {
+            if (!message->receives() && !message->sends()) {
                 return false;
             }
             const auto argument = posted.as<Count>();
-            if (kBuffered && send_operation->sends_rts()) {
+            if (kBuffered && message->send().sends_rts()) {
                 // The program's attached buffer may be too small for the RTS, which is in memory of the layer.
                 outcome = start_send(layer().below, posted, peer, tag, comm, &own->native_request);
             } else {
                 outcome = below<loader::traits_of(function).nonblocking>()(
                     argument.address, argument.count, argument.type, peer, tag, comm, &own->native_request);
             }
-            if (send_operation) {
-                send_operation->posted(outcome, false);
+            if constexpr (!receives) {
+                message->send().posted(outcome, false);
             }
             if (outcome != MPI_SUCCESS) {
-                if (std::exchange(own->unprepared, false)) {
-                    layer().receive_readiness.ended_unprepared();
-                }
-                return true;
-            }
-            if ((recv_operation && recv_operation->progressing()) ||
-                (send_operation && send_operation->progressing())) {
-                layer().requests.add_progress_op(
-                    own, std::make_unique<MessageOp>(std::move(send_operation), std::move(recv_operation), comm));
+                end_unprepared(*own);
+            } else if (message->progressing()) {
+                layer().requests.add_progress_op(own, std::move(message));
                 own->leave();
             } else {
-                own->stage = recv_operation ? recv_operation->take_stage() : send_operation->take_stage();
+                own->stage = message->take_stage();
             }
             return true;
         };
@@ -110,8 +109,8 @@ int start(Call& call, MPI_Request* const request, const std::shared_ptr<Operatio
     }
     const int error = native_start(request);
     operation.started(error == MPI_SUCCESS);
-    if (error != MPI_SUCCESS && std::exchange(operation.unprepared, false)) {
-        layer().receive_readiness.ended_unprepared();
+    if (error != MPI_SUCCESS) {
+        end_unprepared(operation);
     }
     return error;
 }

@@ -14,6 +14,7 @@
 #include "call/progress.h"
 #include "call/services.h"
 #include "call/stage.h"
+#include "mpi/status.h"
 #include "p2p/operations.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -30,25 +31,30 @@ constexpr Mode mode_of() {
     return buffered ? Mode::plain : Mode::offered;
 }
 
+/// Starts to track an operation that goes on beside the MPI. `receives`: the native request is that of a receive.
+void track_progress(std::unique_ptr<MessageOp> message, const bool receives, MPI_Request* const request) {
+    Requests& requests = layer().requests;
+    auto operation = make_operation(Operation::Kind::once);
+    operation->handle = operation->native_request = *request;
+    operation->receives = receives;
+    if (!receives) {
+        operation->take_own_handle(request);
+    }
+    requests.add_progress_op(operation, std::move(message));
+    operation->leave();
+    requests.track(std::move(operation));
+}
+
 /// Starts to track a nonblocking operation; the program holds the native request.
 void track(std::unique_ptr<MessageOp> message, MPI_Request* const request) {
     AWAKEN_STEP("track all");
-    Layer& owner = layer();
     const bool departs = message->sends();
     const bool arrives = message->receives();
     if (!departs && !arrives) {
         return;
     }
     if (message->progressing() || (departs && arrives)) {
-        auto operation = make_operation(Operation::Kind::once);
-        operation->handle = operation->native_request = *request;
-        operation->receives = arrives;
-        if (!arrives) {
-            operation->take_own_handle(request);
-        }
-        owner.requests.add_progress_op(operation, std::move(message));
-        operation->leave();
-        owner.requests.track(std::move(operation));
+        track_progress(std::move(message), arrives, request);
         return;
     }
     if (!arrives && Requests::is_over_at_once(*request)) {
@@ -57,7 +63,7 @@ void track(std::unique_ptr<MessageOp> message, MPI_Request* const request) {
     auto operation = make_operation(Operation::Kind::once, message->take_stage());
     operation->handle = operation->native_request = *request;
     operation->receives = arrives;
-    owner.requests.track(std::move(operation));
+    layer().requests.track(std::move(operation));
 }
 
 /// Completes a native request of the layer while other operations go on.
@@ -80,32 +86,70 @@ bool will_be_refused(const Posted& sent, const int destination, const int tag, c
     return comm != MPI_COMM_NULL && destination != MPI_PROC_NULL && !layer().node_peers.has_rank(comm, destination);
 }
 
-/// Starts both halves of a combined operation. If this fails, neither half remains.
-int start_halves(SendOperation& send_operation, const Posted& sent, const int destination, const int send_tag,
-                 const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
-                 MPI_Request& receiving, MPI_Request& sending) {
+/// What the MPI gets for both halves of a combined operation, and the native requests of the halves.
+struct Halves {
+    int destination, send_tag, source, receive_tag;
+    MPI_Comm comm;
+    Posted sent{}, received{};
+    MPI_Request sending = MPI_REQUEST_NULL, receiving = MPI_REQUEST_NULL;
+
+    /// Looks at the buffers. MPI_PROC_NULL receives into the program's own.
+    template <class Count>
+    void prepare(Call& call, MessageOp& message, const Mode mode, const Argument<Count>& send,
+                 const Argument<Count>& receive, const bool rts) {
+        sent = message.make_send(call).prepare(mode, send.address, send.count, send.type, destination, comm);
+        RecvOperation& recv_operation = message.make_recv(call);
+        received = {receive.address, static_cast<std::int64_t>(receive.count), receive.type};
+        if (source != MPI_PROC_NULL) {
+            received = recv_operation.prepare(rts, receive.address, receive.count, receive.type, source, comm);
+        }
+    }
+    [[nodiscard]] int start_send() {
+        return awaken::AWAKEN_ABI::start_send(layer().below, sent, destination, send_tag, comm, &sending);
+    }
+    [[nodiscard]] int start_receive() {
+        return awaken::AWAKEN_ABI::start_receive(layer().below, received, source, receive_tag, comm, &receiving);
+    }
+    /// Calls the MPI's own combined function; `tail` is its status or its request.
+    template <Function function, class Count, class Tail>
+    [[nodiscard]] int call_combined(Tail* const tail) const {
+        const auto out = sent.as<Count>();
+        const auto in = received.as<Count>();
+        return below<function>()(out.address, out.count, out.type, destination, send_tag, in.address, in.count, in.type,
+                                 source, receive_tag, comm, tail);
+    }
+};
+
+/// Starts both halves. If this fails, neither half remains.
+int start_halves(Halves& halves, SendOperation& send_operation) {
     // The receive comes first, so that its message has a buffer. But nothing can undo it once a message has arrived. So
     // errors of the other half must be found before.
-    if (will_be_refused(sent, destination, send_tag, comm)) {
-        if (const int error = start_send(layer().below, sent, destination, send_tag, comm, &sending);
-            error != MPI_SUCCESS) {
-            send_operation.posted(error);  // no receiver will learn of the offered message
+    if (will_be_refused(halves.sent, halves.destination, halves.send_tag, halves.comm)) {
+        int error = halves.start_send();
+        send_operation.posted(error);  // after an error, no receiver will learn of the offered message
+        if (error != MPI_SUCCESS) {
             return error;
         }
-        send_operation.posted(MPI_SUCCESS);
-        return start_receive(layer().below, received, source, receive_tag, comm, &receiving);
+        error = halves.start_receive();
+        if (error != MPI_SUCCESS && halves.sending != MPI_REQUEST_NULL) {
+            MPI_Status ignored{};
+            send_operation.hand_over();
+            static_cast<void>(wait_for(halves.sending, ignored));
+            send_operation.finish();
+        }
+        return error;
     }
-    int error = start_receive(layer().below, received, source, receive_tag, comm, &receiving);
+    int error = halves.start_receive();
     if (error != MPI_SUCCESS) {
         send_operation.posted(error);
         return error;
     }
-    error = start_send(layer().below, sent, destination, send_tag, comm, &sending);
+    error = halves.start_send();
     send_operation.posted(error);
-    if (error != MPI_SUCCESS && receiving != MPI_REQUEST_NULL) {
+    if (error != MPI_SUCCESS && halves.receiving != MPI_REQUEST_NULL) {
         // The receive may write to memory of the layer that is about to be freed, so the layer must wait for its end.
-        layer().real.Cancel(&receiving);
-        layer().real.Wait(&receiving, MPI_STATUS_IGNORE);
+        layer().real.Cancel(&halves.receiving);
+        layer().real.Wait(&halves.receiving, MPI_STATUS_IGNORE);
     }
     return error;
 }
@@ -132,10 +176,11 @@ int send_buffered_rts(SendOperation& send_operation, const Posted& rts, const in
     const int error = start_send(owner.below, rts, destination, tag, comm, &request);
     send_operation.posted(error);
     if (error == MPI_SUCCESS) {
+        auto message = std::make_unique<MessageOp>(comm);
+        message->make_send(std::move(send_operation));
         auto operation = make_operation(Operation::Kind::once);
         operation->handle = operation->native_request = request;
-        owner.requests.add_progress_op(
-            operation, std::make_unique<MessageOp>(std::move(send_operation), std::optional<RecvOperation>(), comm));
+        owner.requests.add_progress_op(operation, std::move(message));
         owner.requests.orphan(std::move(operation));
     }
     return error;
@@ -313,19 +358,8 @@ struct NonblockingMatchedReceive {
 };
 
 /// Runs both halves at the same time: neither waits for the other, and each may be fetched.
-int send_and_receive(MessageOp& message, const Posted& sent, const int destination, const int send_tag,
-                     const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
-                     MPI_Status& status) {
-    MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
-    const int error = start_halves(message.send(), sent, destination, send_tag, received, source, receive_tag, comm,
-                                   receiving, sending);
-    MPI_Status ignored{};
-    if (error != MPI_SUCCESS) {
-        if (sending != MPI_REQUEST_NULL) {
-            message.send().hand_over();
-            static_cast<void>(wait_for(sending, ignored));
-            message.send().finish();
-        }
+int send_and_receive(MessageOp& message, Halves& halves, MPI_Status& status) {
+    if (const int error = start_halves(halves, message.send()); error != MPI_SUCCESS) {
         return error;
     }
     const auto is_over = [](MPI_Request& request, int& outcome, MPI_Status& of) {
@@ -336,12 +370,13 @@ int send_and_receive(MessageOp& message, const Posted& sent, const int destinati
         }
         return done != 0 || outcome != MPI_SUCCESS;
     };
+    MPI_Status ignored{};
     int received_error = MPI_SUCCESS, sent_error = MPI_SUCCESS;
-    bool departed = sending == MPI_REQUEST_NULL, arrived = false;
+    bool departed = halves.sending == MPI_REQUEST_NULL, arrived = false;
     const Together together;
     for (WaitLoop waiting;; waiting.turn()) {
-        departed = departed || is_over(sending, sent_error, ignored);
-        if (!arrived && is_over(receiving, received_error, status)) {
+        departed = departed || is_over(halves.sending, sent_error, ignored);
+        if (!arrived && is_over(halves.receiving, received_error, status)) {
             arrived = true;
             status.MPI_ERROR = received_error;
         }
@@ -364,29 +399,18 @@ struct SendReceive {
         call.on(comm, destination);
         const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         MessageOp message(comm);
-        SendOperation& send_operation = message.make_send(call);
-        RecvOperation& recv_operation = message.make_recv(call);
-        const Posted sent =
-            send_operation.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
-        Posted received{receive_buffer, receive_count, receive_type};
-        if (source != MPI_PROC_NULL) {
-            received = recv_operation.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type,
-                                              source, comm);
-        }
+        Halves halves{destination, send_tag, source, receive_tag, comm};
+        halves.prepare<Count>(call, message, Mode::offered, {const_cast<void*>(send_buffer), send_count, send_type},
+                              {receive_buffer, receive_count, receive_type}, !unprepared.allowed());
         MPI_Status own{};
         int error = MPI_SUCCESS;
-        if (recv_operation.progressing() || send_operation.progressing()) {
-            error = send_and_receive(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
+        if (message.progressing()) {
+            error = send_and_receive(message, halves, own);
+        } else if (!message.receives()) {
+            return halves.call_combined<function, Count>(status);
         } else {
-            const auto out = sent.as<Count>();
-            const auto in = received.as<Count>();
-            MPI_Status* const asked = recv_operation.active() ? &own : status;
-            error = below<function>()(out.address, out.count, out.type, destination, send_tag, in.address, in.count,
-                                      in.type, source, receive_tag, comm, asked);
-            if (!recv_operation.active()) {
-                return error;
-            }
-            recv_operation.conclude(own, error);
+            error = halves.call_combined<function, Count>(&own);
+            message.recv().conclude(own, error);
         }
         return_status(status, own);
         return error;
@@ -403,13 +427,10 @@ struct SendReceiveReplace {
         int error = MPI_SUCCESS;
         if (!unprepared.allowed()) {
             MessageOp message(comm);
-            const Posted sent = message.make_send(call).prepare(Mode::detached, buffer, count, type, destination, comm);
-            RecvOperation& recv_operation = message.make_recv(call);
-            Posted received{buffer, count, type};
-            if (source != MPI_PROC_NULL) {
-                received = recv_operation.prepare(true, buffer, count, type, source, comm);
-            }
-            error = send_and_receive(message, sent, destination, send_tag, received, source, receive_tag, comm, own);
+            Halves halves{destination, send_tag, source, receive_tag, comm};
+            const Argument<Count> both{buffer, count, type};
+            halves.prepare(call, message, Mode::detached, both, both, true);
+            error = send_and_receive(message, halves, own);
         } else {
             Stage stage(call);
             const Argument<Count> replaced = stage.for_message(stage.buffer(Access::inout, buffer, count, type));
@@ -419,9 +440,7 @@ struct SendReceiveReplace {
             stage.load(Stage::Failure::kept);
             error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag, source,
                                       receive_tag, comm, &own);
-            int error_class = error;
-            layer().real.Error_class(error, &error_class);
-            if (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE) {
+            if (error == MPI_SUCCESS || class_of(layer().real, error) == MPI_ERR_TRUNCATE) {
                 stage.store(received_bytes(own));
             }
         }
@@ -432,61 +451,34 @@ struct SendReceiveReplace {
 
 /// A nonblocking combined send and receive: one request of the program stands for both halves.
 template <Function function, class Count>
-int start_both(ReceiveReadiness::Unprepared& unprepared, SendOperation send_operation, const Posted& sent,
-               const int destination, const int send_tag, RecvOperation recv_operation, const Posted& received,
-               const int source, const int receive_tag, const MPI_Comm comm, MPI_Request* const request) {
-    const bool ours = send_operation.active() || recv_operation.active();
-    if (!ours || (source == MPI_PROC_NULL && destination == MPI_PROC_NULL)) {
-        const auto out = sent.as<Count>();
-        const auto in = received.as<Count>();
-        const int error = below<function>()(out.address, out.count, out.type, destination, send_tag, in.address,
-                                            in.count, in.type, source, receive_tag, comm, request);
+int start_both(ReceiveReadiness::Unprepared& unprepared, std::unique_ptr<MessageOp> message, Halves& halves,
+               MPI_Request* const request) {
+    const bool nothing_comes = halves.source == MPI_PROC_NULL;
+    if ((!message->sends() && !message->receives()) || (nothing_comes && halves.destination == MPI_PROC_NULL)) {
+        const int error = halves.call_combined<function, Count>(request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::make_unique<MessageOp>(std::move(send_operation), std::move(recv_operation), comm), request);
+            track(std::move(message), request);
         }
         return error;
     }
     // Uses two native operations instead of the combined one, since MPICH's status of the combined one lacks the
     // received size. The program holds the receive; the layer completes the send along with it.
-    MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
-    const int error = start_halves(send_operation, sent, destination, send_tag, received, source, receive_tag, comm,
-                                   receiving, sending);
-    if (error != MPI_SUCCESS) {
-        if (sending != MPI_REQUEST_NULL) {
-            MPI_Status ignored{};
-            send_operation.hand_over();
-            static_cast<void>(wait_for(sending, ignored));
-            send_operation.finish();
-        }
+    if (const int error = start_halves(halves, message->send()); error != MPI_SUCCESS) {
         return error;
     }
-    if (source != MPI_PROC_NULL) {
-        unprepared.continues(receiving);
-    }
-    // In some MPIs a receive from MPI_PROC_NULL gives a shared request: then the request of the send stands for both.
-    const bool nothing_comes = source == MPI_PROC_NULL;
     if (nothing_comes) {
-        layer().real.Request_free(&receiving);
-        std::swap(receiving, sending);
+        // In some MPIs a receive from MPI_PROC_NULL gives a shared request: the request of the send stands for both.
+        layer().real.Request_free(&halves.receiving);
+        *request = halves.sending;
+        message->receive_from_nobody();
     } else {
-        send_operation.carry(sending);
+        unprepared.continues(halves.receiving);
+        *request = halves.receiving;
+        message->send().carry(halves.sending);
     }
-    *request = receiving;
-    auto operation = make_operation(Operation::Kind::once);
-    operation->handle = operation->native_request = receiving;
-    operation->receives = !nothing_comes;
-    if (nothing_comes) {
-        operation->take_own_handle(request);
-    }
-    layer().requests.add_progress_op(
-        operation, std::make_unique<MessageOp>(
-                       std::move(send_operation),
-                       nothing_comes ? std::nullopt : std::optional<RecvOperation>(std::move(recv_operation)), comm,
-                       nothing_comes));
-    operation->leave();
-    layer().requests.track(std::move(operation));
-    return error;
+    track_progress(std::move(message), !nothing_comes, request);
+    return MPI_SUCCESS;
 }
 
 struct NonblockingSendReceive {
@@ -496,17 +488,11 @@ struct NonblockingSendReceive {
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm, destination);
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        SendOperation send_operation(call);
-        RecvOperation recv_operation(call);
-        const Posted sent =
-            send_operation.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
-        Posted received{receive_buffer, receive_count, receive_type};
-        if (source != MPI_PROC_NULL) {
-            received = recv_operation.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type,
-                                              source, comm);
-        }
-        return start_both<function, Count>(unprepared, std::move(send_operation), sent, destination, send_tag,
-                                           std::move(recv_operation), received, source, receive_tag, comm, request);
+        auto message = std::make_unique<MessageOp>(comm);
+        Halves halves{destination, send_tag, source, receive_tag, comm};
+        halves.prepare<Count>(call, *message, Mode::offered, {const_cast<void*>(send_buffer), send_count, send_type},
+                              {receive_buffer, receive_count, receive_type}, !unprepared.allowed());
+        return start_both<function, Count>(unprepared, std::move(message), halves, request);
     }
 };
 
@@ -518,18 +504,14 @@ struct NonblockingSendReceiveReplace {
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         const bool rts = !unprepared.allowed();
         if (rts || Stage(call).locate(buffer, static_cast<std::int64_t>(count), type).served) {
-            SendOperation send_operation(call);
-            RecvOperation recv_operation(call);
-            const Posted sent = send_operation.prepare(Mode::detached, buffer, count, type, destination, comm);
-            Posted received{buffer, count, type};
-            if (source != MPI_PROC_NULL) {
-                received = recv_operation.prepare(rts, buffer, count, type, source, comm);
-            }
+            auto message = std::make_unique<MessageOp>(comm);
+            Halves halves{destination, send_tag, source, receive_tag, comm};
+            const Argument<Count> both{buffer, count, type};
+            halves.prepare(call, *message, Mode::detached, both, both, rts);
             // The two-buffer function of the same ABI, since the halves now have different buffers.
             constexpr Function kBoth =
                 function == Function::Isendrecv_replace ? Function::Isendrecv : Function::Isendrecv_c;
-            return start_both<kBoth, Count>(unprepared, std::move(send_operation), sent, destination, send_tag,
-                                            std::move(recv_operation), received, source, receive_tag, comm, request);
+            return start_both<kBoth, Count>(unprepared, std::move(message), halves, request);
         }
         Stage(call).account_native(static_cast<std::int64_t>(count), type);
         const int error =
