@@ -68,56 +68,54 @@ bool find_plain(const Stage& stage, const void* const user, const std::int64_t c
     return (plain.typed.served || !plain.packed.host_accessible()) && packs_plainly(comm);
 }
 
-template <class Size>
-bool pack_plainly(Call& call, const Stage& stage, const void* const user, const std::int64_t count,
-                  const MPI_Datatype type, void* const packed, const Size packed_size, Size* const position,
-                  const MPI_Comm comm) {
+/// `packed` is only read when the call unpacks.
+template <bool packs, class Size>
+bool move_plainly(Call& call, const Stage& stage, void* const user, const std::int64_t count, const MPI_Datatype type,
+                  void* const packed, const Size packed_size, Size* const position, const MPI_Comm comm) {
     Plain plain;
     if (!find_plain(stage, user, count, type, packed, packed_size, position, comm, plain)) {
         return false;
     }
     Layer& owner = layer();
-    std::byte* const to = static_cast<std::byte*>(packed) + *position;
-    const transfer::Layout& layout = plain.typed.type->layout;
-    if (!plain.typed.served) {
-        const transfer::StagingBlock block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(plain.bytes));
-        transfer::pack(layout, user, count, block.data(), plain.bytes);
-        owner.copier().copy(to, block.data(), static_cast<std::size_t>(plain.bytes), to, plain.packed);
-        call.account(report::Path::staged, plain.bytes);
-    } else if (owner.copier().pack(plain.typed.type->flat, user, count, plain.bytes, plain.typed.info, to,
-                                   plain.packed)) {
+    transfer::Copier& copier = owner.copier();
+    std::byte* const at = static_cast<std::byte*>(packed) + *position;
+    const auto& flat = plain.typed.type->flat;
+    if (plain.typed.served) {
+        if (!(packs ? copier.pack(flat, user, count, plain.bytes, plain.typed.info, at, plain.packed)
+                    : copier.unpack(flat, user, count, plain.bytes, plain.typed.info, at, plain.packed))) {
+            return false;
+        }
         call.account(report::Path::direct, plain.bytes);
     } else {
-        return false;
+        const transfer::Layout& layout = plain.typed.type->layout;
+        const auto bytes = static_cast<std::size_t>(plain.bytes);
+        const transfer::StagingBlock block = owner.pool.acquire(owner.gpu(), bytes);
+        if constexpr (packs) {
+            transfer::pack(layout, user, count, block.data(), plain.bytes);
+            copier.copy(at, block.data(), bytes, at, plain.packed);
+        } else {
+            copier.copy(block.data(), at, bytes, at, plain.packed);
+            transfer::unpack(layout, user, count, block.data(), plain.bytes);
+        }
+        call.account(report::Path::staged, plain.bytes);
     }
     *position += static_cast<Size>(plain.bytes);
     return true;
 }
 
-template <class Size>
-bool unpack_plainly(Call& call, const Stage& stage, const void* const packed, const Size packed_size,
-                    Size* const position, void* const user, const std::int64_t count, const MPI_Datatype type,
-                    const MPI_Comm comm) {
-    Plain plain;
-    if (!find_plain(stage, user, count, type, packed, packed_size, position, comm, plain)) {
-        return false;
+/// What the MPI does: `native` gets the typed and the packed buffer.
+template <bool packs, class Count, class Size, class Native>
+int move_staged(Stage& stage, const void* const user, const Count count, const MPI_Datatype type,
+                const void* const packed, const Size packed_size, const Native& native) {
+    const Argument<Count> typed = stage.buffer(packs ? Access::in : Access::out, user, count, type);
+    // The MPI writes only a part of the packed buffer; the rest must stay as it is.
+    const Argument<Size> staged = stage.buffer(packs ? Access::inout : Access::in, packed, packed_size, MPI_PACKED);
+    stage.load();
+    const int error = native(typed, staged);
+    if (error == MPI_SUCCESS) {
+        stage.store();
     }
-    Layer& owner = layer();
-    const std::byte* const from = static_cast<const std::byte*>(packed) + *position;
-    const transfer::Layout& layout = plain.typed.type->layout;
-    if (!plain.typed.served) {
-        const transfer::StagingBlock block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(plain.bytes));
-        owner.copier().copy(block.data(), from, static_cast<std::size_t>(plain.bytes), from, plain.packed);
-        transfer::unpack(layout, user, count, block.data(), plain.bytes);
-        call.account(report::Path::staged, plain.bytes);
-    } else if (owner.copier().unpack(plain.typed.type->flat, user, count, plain.bytes, plain.typed.info, from,
-                                     plain.packed)) {
-        call.account(report::Path::direct, plain.bytes);
-    } else {
-        return false;
-    }
-    *position += static_cast<Size>(plain.bytes);
-    return true;
+    return error;
 }
 
 /// MPI_Pack(in, count, type, out, out_size, position, comm).
@@ -127,20 +125,15 @@ struct Pack {
                    Size* position, MPI_Comm comm) {
         call.on(comm);
         Stage stage(call);
-        if (pack_plainly(call, stage, input, static_cast<std::int64_t>(count), type, output, output_size, position,
-                         comm)) {
+        if (move_plainly<true>(call, stage, const_cast<void*>(input), static_cast<std::int64_t>(count), type, output,
+                               output_size, position, comm)) {
             return MPI_SUCCESS;
         }
-        const Argument<Count> typed = stage.buffer(Access::in, input, count, type);
-        // The MPI writes only a part of the packed buffer; the rest must stay as it is.
-        const Argument<Size> packed = stage.buffer(Access::inout, output, output_size, MPI_PACKED);
-        stage.load();
-        const int error =
-            below<function>()(typed.address, typed.count, typed.type, packed.address, packed.count, position, comm);
-        if (error == MPI_SUCCESS) {
-            stage.store();
-        }
-        return error;
+        return move_staged<true>(stage, input, count, type, output, output_size,
+                                 [&](const auto& typed, const auto& packed) {
+                                     return below<function>()(typed.address, typed.count, typed.type, packed.address,
+                                                              packed.count, position, comm);
+                                 });
     }
 };
 
@@ -151,19 +144,15 @@ struct Unpack {
                    MPI_Datatype type, MPI_Comm comm) {
         call.on(comm);
         Stage stage(call);
-        if (unpack_plainly(call, stage, input, input_size, position, output, static_cast<std::int64_t>(count), type,
-                           comm)) {
+        if (move_plainly<false>(call, stage, output, static_cast<std::int64_t>(count), type, const_cast<void*>(input),
+                                input_size, position, comm)) {
             return MPI_SUCCESS;
         }
-        const Argument<Size> packed = stage.buffer(Access::in, input, input_size, MPI_PACKED);
-        const Argument<Count> typed = stage.buffer(Access::out, output, count, type);
-        stage.load();
-        const int error =
-            below<function>()(packed.address, packed.count, position, typed.address, typed.count, typed.type, comm);
-        if (error == MPI_SUCCESS) {
-            stage.store();
-        }
-        return error;
+        return move_staged<false>(stage, output, count, type, input, input_size,
+                                  [&](const auto& typed, const auto& packed) {
+                                      return below<function>()(packed.address, packed.count, position, typed.address,
+                                                               typed.count, typed.type, comm);
+                                  });
     }
 };
 
@@ -173,15 +162,11 @@ struct PackExternal {
     static int run(Call& call, const char* representation, const void* input, Count count, MPI_Datatype type,
                    void* output, Size output_size, Size* position) {
         Stage stage(call);
-        const Argument<Count> typed = stage.buffer(Access::in, input, count, type);
-        const Argument<Size> packed = stage.buffer(Access::inout, output, output_size, MPI_PACKED);
-        stage.load();
-        const int error = below<function>()(representation, typed.address, typed.count, typed.type, packed.address,
-                                            packed.count, position);
-        if (error == MPI_SUCCESS) {
-            stage.store();
-        }
-        return error;
+        return move_staged<true>(stage, input, count, type, output, output_size,
+                                 [&](const auto& typed, const auto& packed) {
+                                     return below<function>()(representation, typed.address, typed.count, typed.type,
+                                                              packed.address, packed.count, position);
+                                 });
     }
 };
 
@@ -190,15 +175,11 @@ struct UnpackExternal {
     static int run(Call& call, const char* representation, const void* input, Size input_size, Size* position,
                    void* output, Count count, MPI_Datatype type) {
         Stage stage(call);
-        const Argument<Size> packed = stage.buffer(Access::in, input, input_size, MPI_PACKED);
-        const Argument<Count> typed = stage.buffer(Access::out, output, count, type);
-        stage.load();
-        const int error = below<function>()(representation, packed.address, packed.count, position, typed.address,
-                                            typed.count, typed.type);
-        if (error == MPI_SUCCESS) {
-            stage.store();
-        }
-        return error;
+        return move_staged<false>(stage, output, count, type, input, input_size,
+                                  [&](const auto& typed, const auto& packed) {
+                                      return below<function>()(representation, packed.address, packed.count, position,
+                                                               typed.address, typed.count, typed.type);
+                                  });
     }
 };
 
