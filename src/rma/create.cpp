@@ -147,10 +147,10 @@ int make_ours(WindowProposal share, const MPI_Comm comm, MPI_Win* const window, 
     std::vector<Mine> all(static_cast<std::size_t>(size));
     owner.real.Allgather(&mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, comm);
     std::vector<std::uint64_t> offsets;
-    std::vector<std::int64_t> units;
+    std::vector<Window::Extent> extents;
     for (const Mine& each : all) {
         offsets.push_back(each.offset);
-        units.push_back(static_cast<std::int64_t>(each.unit));
+        extents.push_back({-1, static_cast<std::int64_t>(each.unit)});
         if (each.offset == kNothing) {
             why_not = "a rank has no shared memory left for the window";
         }
@@ -164,7 +164,7 @@ int make_ours(WindowProposal share, const MPI_Comm comm, MPI_Win* const window, 
     std::shared_ptr<Window> made;
     std::string own_reason;
     if (error == MPI_SUCCESS && connected) {
-        made = std::make_shared<Window>(handle, std::move(share.spec), std::move(exposure), std::move(units));
+        made = std::make_shared<Window>(handle, std::move(share.spec), std::move(exposure), nullptr, extents);
         try {
             made->map_all();
             made->make_own_memory_ready();
@@ -246,7 +246,7 @@ int make_mirrored(const Call& call, WindowProposal share, const MPI_Comm comm, M
         return error;
     }
     owner.ledger.add_fallback(call.name(), "served by the MPI through host memory: " + why);
-    windows().add(std::make_shared<Window>(handle, std::move(share.spec), std::move(mirror), std::move(extents)));
+    windows().add(std::make_shared<Window>(handle, std::move(share.spec), nullptr, std::move(mirror), extents));
     *window = handle;
     return MPI_SUCCESS;
 }
@@ -362,12 +362,6 @@ std::shared_ptr<void> allocate(const bool device, const MPI_Aint bytes) {
         return nullptr;
     }
     return {memory, [](void* gone) { layer().real.Free_mem(gone); }};
-}
-
-/// Below the layer, a window over memory that the layer has allocated is one of MPI_Win_create.
-int create_under(void* const base, const MPI_Aint bytes, const int unit, const MPI_Info info, const MPI_Comm comm,
-                 MPI_Win* const handle) {
-    return layer().real.Win_create(base, bytes, unit, info, comm, handle);
 }
 
 /// MPI_Win_allocate(size, disp_unit, info, comm, baseptr, win).
@@ -551,8 +545,9 @@ struct AllocateSharedWindow {
         share.spec.is_device_memory = true;
         share.region = allocation.region;
         std::string why_not;
+        // Below the layer, a window over memory that the layer has allocated is one of MPI_Win_create.
         const int error = make_ours(std::move(share), comm, window, why_not, [&](MPI_Win* handle) {
-            return create_under(nullptr, 0, static_cast<int>(unit), info, comm, handle);
+            return layer().real.Win_create(nullptr, 0, static_cast<int>(unit), info, comm, handle);
         });
         if (error == MPI_SUCCESS && !why_not.empty()) {
             refuse(call, why_not);

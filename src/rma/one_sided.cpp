@@ -121,12 +121,24 @@ void* result_of(Call& call, const MPI_Win handle, const int target, void* const 
     return result;
 }
 
-/// The window, if the layer may have to do an operation on this target. Else null; the MPI then reports wrong
-/// arguments.
-std::shared_ptr<Window> ours(const MPI_Win handle, const int target, const MPI_Aint displacement) {
+/// Whether neither side has an argument that the MPI refuses.
+template <class Side>
+bool is_sound(const Side& side) {
+    return side.count >= 0 && side.type != MPI_DATATYPE_NULL;
+}
+
+/// The window, if the layer may have to do an operation on this target; the operation has entered it. Else null; the
+/// MPI then reports wrong arguments.
+template <class... Local>
+std::shared_ptr<Window> enter_ours(const Call& call, const MPI_Win handle, const TargetBuffer& target,
+                                   const Local&... local) {
     std::shared_ptr<Window> window = windows().find(handle);
-    const bool is_sound = window != nullptr && window->has(target) && window->may_start_at(displacement);
-    return is_sound && window->is_ours() ? window : nullptr;
+    if (window == nullptr || !window->has(target.rank) || !window->may_start_at(target.displacement) ||
+        !window->is_ours() || !is_sound(target) || !(is_sound(local) && ...)) {
+        return nullptr;
+    }
+    window->enter(call, target.rank);
+    return window;
 }
 
 /// A copy between this process and a target's device memory. Null when it is complete. Nothing when the target is not
@@ -185,13 +197,10 @@ struct PutOrGet {
     static int run(Call& call, Buffer origin, Count count, MPI_Datatype type, int target, MPI_Aint displacement,
                    Count target_count, MPI_Datatype target_type, MPI_Win handle, Request... request) {
         call.on_window(handle);
-        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
-            window != nullptr && count >= 0 && target_count >= 0 && type != MPI_DATATYPE_NULL &&
-            target_type != MPI_DATATYPE_NULL) {
-            window->enter(call, target);
-            if (auto copied =
-                    copy(call, *window, gets, {const_cast<void*>(static_cast<const void*>(origin)), count, type},
-                         {target, displacement, target_count, target_type})) {
+        const LocalBuffer here{const_cast<void*>(static_cast<const void*>(origin)), count, type};
+        const TargetBuffer there{target, displacement, target_count, target_type};
+        if (const std::shared_ptr<Window> window = enter_ours(call, handle, there, here)) {
+            if (auto copied = copy(call, *window, gets, here, there)) {
                 return done(*window, target, std::move(*copied), request...);
             }
         }
@@ -209,7 +218,7 @@ struct PutOrGet {
         Argument<Count> local = stage.buffer(access, buffer, counted, type);
         local.count = count;
         return natively(
-            call, std::move(stage), {target, displacement, target_count, target_type}, handle,
+            call, std::move(stage), there, handle,
             [&] {
                 return below<function>()(local.address, local.count, local.type, target, displacement, target_count,
                                          target_type, handle, request...);
@@ -224,12 +233,11 @@ struct Accumulate {
     static int run(Call& call, const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint displacement,
                    Count target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win handle, Request... request) {
         call.on_window(handle);
-        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
-            window != nullptr && count >= 0 && target_count >= 0 && type != MPI_DATATYPE_NULL &&
-            target_type != MPI_DATATYPE_NULL && op != MPI_OP_NULL && op != MPI_NO_OP) {
-            window->enter(call, target);
-            if (accumulate(call, *window, {const_cast<void*>(origin), count, type}, nullptr,
-                           {target, displacement, target_count, target_type}, op)) {
+        const LocalBuffer here{const_cast<void*>(origin), count, type};
+        const TargetBuffer there{target, displacement, target_count, target_type};
+        if (op != MPI_OP_NULL && op != MPI_NO_OP) {
+            if (const std::shared_ptr<Window> window = enter_ours(call, handle, there, here);
+                window != nullptr && accumulate(call, *window, here, nullptr, there, op)) {
                 return done(*window, target, nullptr, request...);
             }
         }
@@ -238,7 +246,7 @@ struct Accumulate {
         Argument<Count> local = stage.buffer(Access::in, origin, counted, type, -1, Packing::mirror);
         local.count = count;
         return natively(
-            call, std::move(stage), {target, displacement, target_count, target_type}, handle,
+            call, std::move(stage), there, handle,
             [&] {
                 return below<function>()(local.address, local.count, local.type, target, displacement, target_count,
                                          target_type, op, handle, request...);
@@ -255,14 +263,11 @@ struct GetAccumulate {
                    MPI_Datatype target_type, MPI_Op op, MPI_Win handle, Request... request) {
         call.on_window(handle);
         const bool has_origin = op != MPI_NO_OP;
-        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
-            window != nullptr && (!has_origin || (count >= 0 && type != MPI_DATATYPE_NULL)) && result_count >= 0 &&
-            result_type != MPI_DATATYPE_NULL && target_count >= 0 && target_type != MPI_DATATYPE_NULL &&
-            op != MPI_OP_NULL) {
-            window->enter(call, target);
-            const LocalBuffer local_result{result, result_count, result_type};
-            if (accumulate(call, *window, {const_cast<void*>(origin), count, type}, &local_result,
-                           {target, displacement, target_count, target_type}, op)) {
+        const LocalBuffer here{const_cast<void*>(origin), count, type}, results{result, result_count, result_type};
+        const TargetBuffer there{target, displacement, target_count, target_type};
+        if (op != MPI_OP_NULL && (!has_origin || is_sound(here))) {
+            if (const std::shared_ptr<Window> window = enter_ours(call, handle, there, results);
+                window != nullptr && accumulate(call, *window, here, &results, there, op)) {
                 return done(*window, target, nullptr, request...);
             }
         }
@@ -270,13 +275,13 @@ struct GetAccumulate {
         const bool nowhere = target == MPI_PROC_NULL;
         Argument<Count> from =
             stage.buffer(Access::in, origin, nowhere || !has_origin ? Count{0} : count, type, -1, Packing::mirror);
-        const Count results = nowhere ? Count{0} : result_count;
-        void* const place = result_of(call, handle, target, result, results, result_type, request...);
-        Argument<Count> to = stage.buffer(Access::out, place, results, result_type, -1, Packing::mirror);
+        const Count wanted = nowhere ? Count{0} : result_count;
+        void* const place = result_of(call, handle, target, result, wanted, result_type, request...);
+        Argument<Count> to = stage.buffer(Access::out, place, wanted, result_type, -1, Packing::mirror);
         from.count = count;
         to.count = result_count;
         return natively(
-            call, std::move(stage), {target, displacement, target_count, target_type}, handle,
+            call, std::move(stage), there, handle,
             [&] {
                 return below<function>()(from.address, from.count, from.type, to.address, to.count, to.type, target,
                                          displacement, target_count, target_type, op, handle, request...);
@@ -291,12 +296,12 @@ struct FetchAndOp {
     static int run(Call& call, const void* origin, void* result, MPI_Datatype type, int target, MPI_Aint displacement,
                    MPI_Op op, MPI_Win handle) {
         call.on_window(handle);
-        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
-            window != nullptr && type != MPI_DATATYPE_NULL && op != MPI_OP_NULL) {
-            window->enter(call, target);
-            const LocalBuffer local_result{result, 1, type};
-            if (accumulate(call, *window, {const_cast<void*>(origin), 1, type}, &local_result,
-                           {target, displacement, 1, type}, op)) {
+        const LocalBuffer results{result, 1, type};
+        const TargetBuffer there{target, displacement, 1, type};
+        if (op != MPI_OP_NULL) {
+            if (const std::shared_ptr<Window> window = enter_ours(call, handle, there);
+                window != nullptr &&
+                accumulate(call, *window, {const_cast<void*>(origin), 1, type}, &results, there, op)) {
                 return MPI_SUCCESS;
             }
         }
@@ -306,7 +311,7 @@ struct FetchAndOp {
             stage.buffer(Access::in, origin, op == MPI_NO_OP ? 0 : one, type, -1, Packing::mirror);
         void* const place = result_of(call, handle, target, result, one, type);
         const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Packing::mirror);
-        return natively(call, std::move(stage), {target, displacement, 1, type}, handle, [&] {
+        return natively(call, std::move(stage), there, handle, [&] {
             return below<function>()(from.address, to.address, type, target, displacement, op, handle);
         });
     }
@@ -318,12 +323,10 @@ struct CompareAndSwap {
     static int run(Call& call, const void* origin, const void* compare, void* result, MPI_Datatype type, int target,
                    MPI_Aint displacement, MPI_Win handle) {
         call.on_window(handle);
-        if (const std::shared_ptr<Window> window = ours(handle, target, displacement);
-            window != nullptr && type != MPI_DATATYPE_NULL) {
-            window->enter(call, target);
-            if (compare_and_swap(call, *window, origin, compare, result, {target, displacement, 1, type})) {
-                return MPI_SUCCESS;
-            }
+        const TargetBuffer there{target, displacement, 1, type};
+        if (const std::shared_ptr<Window> window = enter_ours(call, handle, there);
+            window != nullptr && compare_and_swap(call, *window, origin, compare, result, there)) {
+            return MPI_SUCCESS;
         }
         Stage stage(call);
         const int one = target == MPI_PROC_NULL ? 0 : 1;
@@ -331,7 +334,7 @@ struct CompareAndSwap {
         const Argument<int> expected = stage.buffer(Access::in, compare, one, type, -1, Packing::mirror);
         void* const place = result_of(call, handle, target, result, one, type);
         const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Packing::mirror);
-        return natively(call, std::move(stage), {target, displacement, 1, type}, handle, [&] {
+        return natively(call, std::move(stage), there, handle, [&] {
             return below<function>()(from.address, expected.address, to.address, type, target, displacement, handle);
         });
     }

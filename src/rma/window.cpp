@@ -2,6 +2,7 @@
 #include "rma/window.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 namespace awaken::AWAKEN_ABI {
@@ -29,11 +30,12 @@ namespace {
 
 // ---- Transfer -------------------------------------------------------------------------------------------------------
 
-bool Transfer::poll() {
+template <class Step>
+bool Transfer::attempt(const Step& step) {
     const std::scoped_lock lock(_mutex);
     if (!_error) {
         try {
-            return _copy.poll();
+            return step();
         } catch (const Error& error) {
             _error = error;
         }
@@ -41,17 +43,15 @@ bool Transfer::poll() {
     throw Error(*_error);
 }
 
+bool Transfer::poll() {
+    return attempt([this] { return _copy.poll(); });
+}
+
 void Transfer::finish() {
-    const std::scoped_lock lock(_mutex);
-    if (!_error) {
-        try {
-            _copy.wait();
-            return;
-        } catch (const Error& error) {
-            _error = error;
-        }
-    }
-    throw Error(*_error);
+    static_cast<void>(attempt([this] {
+        _copy.wait();
+        return true;
+    }));
 }
 
 // ---- Window ---------------------------------------------------------------------------------------------------------
@@ -69,25 +69,18 @@ Window::Window(const MPI_Win handle) : _handle(handle) {
 }
 
 Window::Window(const MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Exposure> exposure,
-               const std::vector<std::int64_t>& units)
-    : _handle(handle), _spec(std::move(spec)), _exposure(std::move(exposure)) {
-    layer().real.Win_get_group(handle, &_group);
-    for (const std::int64_t unit : units) {
-        _targets.push_back(std::make_unique<Target>());
-        _targets.back()->unit = unit;
-    }
-}
-
-Window::Window(const MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::HostMirror> mirror,
-               const std::vector<Extent>& extents)
-    : _handle(handle), _spec(std::move(spec)), _mirror(std::move(mirror)), _mirrored(true) {
+               std::unique_ptr<rma::HostMirror> mirror, const std::vector<Extent>& extents)
+    : _handle(handle),
+      _spec(std::move(spec)),
+      _exposure(std::move(exposure)),
+      _mirror(std::move(mirror)),
+      _mirrored(_exposure == nullptr) {
     const Native& native = layer().real;
     native.Win_get_group(handle, &_group);
     native.Group_rank(_group, &_own);
     for (const Extent& extent : extents) {
         _targets.push_back(std::make_unique<Target>());
-        _targets.back()->bytes = extent.bytes;
-        _targets.back()->unit = extent.unit;
+        _targets.back()->extent = extent;
     }
 }
 
@@ -174,8 +167,9 @@ std::optional<MappedRegion> Window::reach(const Call& call, const int target, co
     const auto length = static_cast<std::uint64_t>(end - begin);
     for (const Region& region : of.regions) {
         const std::uint64_t origin =
-            dynamic ? static_cast<std::uint64_t>(displacement)
-                    : region.begin + static_cast<std::uint64_t>(static_cast<std::int64_t>(displacement) * of.unit);
+            dynamic
+                ? static_cast<std::uint64_t>(displacement)
+                : region.begin + static_cast<std::uint64_t>(static_cast<std::int64_t>(displacement) * of.extent.unit);
         const std::uint64_t first = origin + static_cast<std::uint64_t>(begin);
         if (length == 0 && !dynamic) {
             return MappedRegion{};
@@ -197,13 +191,15 @@ Window::Slice Window::slice_of(const int target) {
     const int first = target == MPI_PROC_NULL ? 0 : target;
     const int last = target == MPI_PROC_NULL ? members() - 1 : target;
     for (int each = first; each <= last; ++each) {
-        const std::scoped_lock lock(at(each).mutex);
+        Target& of = at(each);
+        const std::scoped_lock lock(of.mutex);
         refresh(each);
-        for (const Region& region : at(each).regions) {
-            return {map(each, region, _spec.device).address, static_cast<std::int64_t>(region.bytes), at(each).unit};
+        if (!of.regions.empty()) {
+            const Region& region = of.regions.front();
+            return {map(each, region, _spec.device).address, static_cast<std::int64_t>(region.bytes), of.extent.unit};
         }
     }
-    return {nullptr, 0, at(first).unit};
+    return {nullptr, 0, at(first).extent.unit};
 }
 
 void Window::make_own_memory_ready() const {
@@ -238,8 +234,8 @@ void Window::enter_mirrored(const Call& call, const int target, const MPI_Aint d
     if (target == _own) {
         at(target).own_changes.store(true);
     }
-    const Target& of = at(target);
-    if (of.bytes < 0 || count <= 0 || type == MPI_DATATYPE_NULL) {
+    const auto& [bytes, unit] = at(target).extent;
+    if (bytes < 0 || count <= 0 || type == MPI_DATATYPE_NULL) {
         return;  // the MPI reports what is wrong
     }
     const transfer::Layout& layout = layer().datatypes.find(type)->layout;
@@ -247,18 +243,15 @@ void Window::enter_mirrored(const Call& call, const int target, const MPI_Aint d
         return;
     }
     const transfer::Layout::Span span = layout.span(count);
-    const std::int64_t first = static_cast<std::int64_t>(displacement) * of.unit + span.begin;
-    if (first < 0 || first + (span.end - span.begin) > of.bytes) {
-        out_of_range(call, target, first, span.end - span.begin, of.bytes);
+    const std::int64_t first = static_cast<std::int64_t>(displacement) * unit + span.begin;
+    if (first < 0 || first + (span.end - span.begin) > bytes) {
+        out_of_range(call, target, first, span.end - span.begin, bytes);
     }
 }
 
 bool Window::take_own_changes(const int target) noexcept {
-    if (target >= 0) {
-        return at(target).own_changes.exchange(false);
-    }
     bool any = false;
-    for (const std::unique_ptr<Target>& each : _targets) {
+    for (const std::unique_ptr<Target>& each : some(target)) {
         any = each->own_changes.exchange(false) || any;
     }
     return any;
@@ -574,10 +567,8 @@ void Window::add(const int target, Pending pending) {
 std::vector<std::unique_lock<std::mutex>> Window::complete_alone(const int target) {
     std::vector<std::unique_lock<std::mutex>> locks;
     if (layer().several_threads()) {
-        const int first = target < 0 ? 0 : target;
-        const int last = target < 0 ? members() - 1 : target;
-        for (int each = first; each <= last; ++each) {
-            locks.emplace_back(at(each).completing);
+        for (const std::unique_ptr<Target>& each : some(target)) {
+            locks.emplace_back(each->completing);
         }
     }
     return locks;
@@ -585,13 +576,10 @@ std::vector<std::unique_lock<std::mutex>> Window::complete_alone(const int targe
 
 std::vector<Pending> Window::take(const int target) {
     std::vector<Pending> taken;
-    const int first = target < 0 ? 0 : target;
-    const int last = target < 0 ? members() - 1 : target;
-    for (int each = first; each <= last; ++each) {
-        const std::scoped_lock lock(at(each).mutex);
-        std::vector<Pending>& pending = at(each).pending;
-        taken.insert(taken.end(), std::make_move_iterator(pending.begin()), std::make_move_iterator(pending.end()));
-        pending.clear();
+    for (const std::unique_ptr<Target>& each : some(target)) {
+        const std::scoped_lock lock(each->mutex);
+        std::move(each->pending.begin(), each->pending.end(), std::back_inserter(taken));
+        each->pending.clear();
     }
     return taken;
 }

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,6 +43,9 @@ class Transfer {
     void finish();
 
   private:
+    template <class Step>
+    [[nodiscard]] bool attempt(const Step& step);
+
     std::mutex _mutex;
     transfer::DeviceCopies::Copy _copy;
     std::optional<Error> _error;
@@ -79,18 +83,15 @@ class Window {
   public:
     /// A window of the MPI's, used by operations whose buffers are device memory here.
     explicit Window(MPI_Win handle);
-    /// A window with device memory somewhere. `units` are the members' displacement units.
-    Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Exposure> exposure,
-           const std::vector<std::int64_t>& units);
     /// A member's memory, as far as it is known.
     struct Extent {
-        std::int64_t bytes = -1;  ///< -1: not known
+        std::int64_t bytes = -1;  ///< for a window over host mirrors; -1: not known
         std::int64_t unit = 1;
     };
-    /// A window of the MPI's, in the place of one with device memory that others cannot reach. `mirror`: the mirror of
-    /// this process's device memory; null if it has none. `extents`: by member.
-    Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::HostMirror> mirror,
-           const std::vector<Extent>& extents);
+    /// A window with device memory somewhere. Without `exposure` it is the MPI's over host mirrors, in the place of one
+    /// with device memory that others cannot reach. `mirror`: that of this process's device memory, if it has some.
+    Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Exposure> exposure,
+           std::unique_ptr<rma::HostMirror> mirror, const std::vector<Extent>& extents);
     ~Window();
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;
@@ -214,8 +215,7 @@ class Window {
         std::mutex entering;                   ///< held by the one thread that waits for the target's lock
         std::atomic<bool> own_changes{false};  ///< see take_own_changes()
         std::mutex mutex;                      ///< guards everything below that changes
-        std::int64_t bytes = -1;               ///< for a window over host mirrors; -1: not known
-        std::int64_t unit = 1;
+        Extent extent;
         std::uint64_t version = 0;  ///< of the regions
         std::vector<rma::Region> regions;
         std::vector<std::unique_ptr<Mapped>> mapped;
@@ -226,6 +226,11 @@ class Window {
     };
 
     [[nodiscard]] Target& at(const int target) noexcept { return *_targets[static_cast<std::size_t>(target)]; }
+    /// One target, or all of them (-1).
+    [[nodiscard]] std::span<const std::unique_ptr<Target>> some(const int target) const noexcept {
+        const std::span<const std::unique_ptr<Target>> all(_targets);
+        return target < 0 ? all : all.subspan(static_cast<std::size_t>(target), 1);
+    }
     void refresh(int target);
     [[nodiscard]] MappedRegion map(int target, const rma::Region& region, int device);
     void take_lock(int target, rma::Hold how, int assertion);
@@ -241,7 +246,7 @@ class Window {
     const std::unique_ptr<rma::Exposure> _exposure;
     const std::unique_ptr<rma::HostMirror> _mirror;
     const bool _mirrored = false;
-    int _own = -1;  ///< this process's place among the members; only for windows over host mirrors
+    int _own = -1;  ///< this process's place among the members
     MPI_Group _group = MPI_GROUP_NULL;
     std::vector<std::unique_ptr<Target>> _targets;
     std::atomic<bool> _fence{false};
