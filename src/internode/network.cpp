@@ -52,6 +52,13 @@ constexpr std::size_t kWindow = 4;
 
 const gpu::PointerInfo kHost{};
 
+Error failed(const std::string& cause) {
+    return {cause, "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole"};
+}
+Error out_of_memory(const char* const when) {
+    return {std::string("out of host memory while a message was ") + when, "free memory, or send smaller messages"};
+}
+
 }  // namespace
 
 // ---- fragments under way -------------------------------------------------------------------------------------------
@@ -183,7 +190,7 @@ bool PipelinedSend::advance(const transport::Patience /*patience*/) {
         fail(error);
         throw;
     } catch (const std::bad_alloc&) {
-        fail(Error("out of host memory while a message was sent", "free memory, or send smaller messages"));
+        fail(out_of_memory("sent"));
         throw *_error;
     }
     _free = _posted && _started == _from.bytes && _fragments.empty();
@@ -251,7 +258,7 @@ void PipelinedRecv::receive_fragment() {
             fragment.block = _network._pool.acquire(*_network._runtime, fragment.bytes);
             fragment.place = fragment.block.data();
         } catch (const std::exception&) {
-            _error = Error("out of host memory while a message was received", "free memory, or send smaller messages");
+            _error = out_of_memory("received");
         }
     }
     _network.receive_fragment(_peer, _id, fragment);
@@ -313,7 +320,7 @@ bool PipelinedRecv::advance() noexcept {
         _error = error;
         _copying.clear();
     } catch (const std::bad_alloc&) {
-        _error = Error("out of host memory while a message was received", "free memory, or send smaller messages");
+        _error = out_of_memory("received");
         _refused = true;
     }
     if (_refused) {
@@ -351,9 +358,13 @@ void Network::start() {
         return;
     }
     if (wait_for(_duplicating, kAtStart)) {
-        _native.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
-        _usable.store(true, std::memory_order_release);
+        duplicated();
     }
+}
+
+void Network::duplicated() {
+    _native.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
+    _usable.store(true, std::memory_order_release);
 }
 
 bool Network::everybody_has_the_layer() {
@@ -376,8 +387,7 @@ bool Network::everybody_has_the_layer() {
         }
     }
     if (!_alone) {
-        _native.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
-        _usable.store(true, std::memory_order_release);
+        duplicated();
     }
     return !_alone;
 }
@@ -500,8 +510,7 @@ void Network::answer() {
     }
     for (const int peer : std::exchange(_unanswered, {})) {
         Receiving& receiving = _receiving[peer];
-        Notice notice{};
-        notice.kind = Notice::ready;
+        Notice notice{.kind = Notice::ready};
         std::copy(_secret.begin(), _secret.end(), notice.words.begin());
         receiving.answered = true;
         tell(peer, notice);
@@ -540,8 +549,7 @@ bool Network::poll() noexcept {
                 _native.Test(&_duplicating, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) {
                 return true;
             }
-            _native.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
-            _usable.store(true, std::memory_order_release);
+            duplicated();
         }
         look();
     } catch (const std::exception&) {
@@ -573,12 +581,7 @@ std::shared_ptr<PipelinedSend> Network::make(const int peer, const transport::Bu
     sending.next = *free + 1;
     set(sending.under_way, *free);
     ++sending.generation;
-    Notice notice{};
-    notice.kind = Notice::announce;
-    notice.id = *free;
-    notice.bytes = from.bytes;
-    notice.generation = sending.generation;
-    tell(peer, notice);
+    tell(peer, {.kind = Notice::announce, .id = *free, .bytes = from.bytes, .generation = sending.generation});
     const Rts rts{kMagic,         sending.secret,    static_cast<std::uint32_t>(_rank), *free, from.bytes,
                   fragment_bytes, sending.generation};
     std::memcpy(send->_message.data(), &rts, sizeof rts);
@@ -605,19 +608,21 @@ std::shared_ptr<transport::OutgoingMessage> Network::start_send(const int peer, 
         Sending& sending = _sending[peer];
         if (!sending.asked) {
             sending.asked = true;
-            Notice notice{};
-            notice.kind = Notice::query;
-            notice.words = sending.plain;
-            tell(peer, notice);
+            tell(peer, {.kind = Notice::query, .words = sending.plain});
         }
         if (!sending.ready) {
             return nullptr;
         }
         send = make(peer, from, _tuning.network_fragment_bytes);
     }
+    // Copies the first fragments while the RTS travels.
+    return begun(std::move(send), &PipelinedSend::step);
+}
+
+std::shared_ptr<PipelinedSend> Network::begun(std::shared_ptr<PipelinedSend> send, void (PipelinedSend::*begin)()) {
     if (send != nullptr) {
         try {
-            send->step();  // copies the first fragments while the RTS travels
+            (*send.*begin)();
         } catch (const Error&) {
             send->withdraw();
             throw;
@@ -668,10 +673,7 @@ bool Network::may_go_plain(const int peer, const std::size_t length) {
 void Network::mark_length_used(const int peer, Sending& sending, const std::uint32_t id) {
     set(sending.plain, id);
     if (sending.asked) {
-        Notice notice{};
-        notice.kind = Notice::plain;
-        notice.id = id;
-        tell(peer, notice);
+        tell(peer, {.kind = Notice::plain, .id = id});
     }
 }
 
@@ -689,15 +691,7 @@ std::shared_ptr<transport::OutgoingMessage> Network::wrap(const int peer, const 
         // When all ids are in use, including this length's, the message goes plain all the same. A probe that finds one
         // of the two takes it for the other, but a receive takes each for what it is.
     }
-    if (send != nullptr) {
-        try {
-            send->copy_out();
-        } catch (const Error&) {
-            send->withdraw();
-            throw;
-        }
-    }
-    return send;
+    return begun(std::move(send), &PipelinedSend::copy_out);
 }
 
 bool Network::begins_like_rts(const std::byte* const message) const noexcept {
@@ -763,8 +757,7 @@ void Network::send_fragment(const int peer, const std::uint32_t id, Fragment& fr
     fragment.traced.begin(trace::Kind::background, "fragment sent", fragment.bytes, -1, peer);
     if (_native.Isend(fragment.place, static_cast<int>(fragment.bytes), MPI_BYTE, peer, fragment_tag(id), _comm,
                       &fragment.request) != MPI_SUCCESS) {
-        throw Error("the MPI refused part of a message to rank " + std::to_string(peer) + " of MPI_COMM_WORLD",
-                    "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
+        throw failed("the MPI refused part of a message to rank " + std::to_string(peer) + " of MPI_COMM_WORLD");
     }
 }
 
@@ -773,8 +766,7 @@ void Network::receive_fragment(const int peer, const std::uint32_t id, Fragment&
     const int bytes = fragment.place != nullptr ? static_cast<int>(fragment.bytes) : 0;
     if (_native.Irecv(fragment.place, bytes, MPI_BYTE, peer, fragment_tag(id), _comm, &fragment.request) !=
         MPI_SUCCESS) {
-        throw Error("the MPI refused part of a message from rank " + std::to_string(peer) + " of MPI_COMM_WORLD",
-                    "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
+        throw failed("the MPI refused part of a message from rank " + std::to_string(peer) + " of MPI_COMM_WORLD");
     }
 }
 
@@ -784,8 +776,7 @@ bool Network::is_complete(Fragment& fragment, MPI_Status& status) const {
         if (fragment.place == nullptr) {
             return true;  // the message was longer than this receive, as intended
         }
-        throw Error("the MPI could not carry part of a message between nodes",
-                    "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
+        throw failed("the MPI could not carry part of a message between nodes");
     }
     if (done != 0) {
         fragment.traced.end();
@@ -807,10 +798,7 @@ void Network::give_back(const int peer, const std::uint32_t id) noexcept {
 void Network::taken(const int peer, const std::uint32_t id) noexcept {
     const std::scoped_lock lock(_mutex);
     try {
-        Notice notice{};
-        notice.kind = Notice::taken;
-        notice.id = id;
-        tell(peer, notice);
+        tell(peer, {.kind = Notice::taken, .id = id});
     } catch (const std::bad_alloc&) {
         // The sender goes on without this id.
     }
@@ -821,11 +809,7 @@ DeviceCopies::End Network::end_of(const Fragment& fragment) const noexcept {
 }
 
 int Network::device_for(const gpu::PointerInfo& info) const noexcept {
-    int device = info.device;
-    if (device < 0) {
-        device = _runtime->device_to_use();
-    }
-    return device;
+    return info.device >= 0 ? info.device : _runtime->device_to_use();
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -242,11 +242,11 @@ class Network final : public transport::Transport {
             plain,     ///< messages of length `id` never are RTS messages
             taken      ///< I have the message `id`
         };
-        std::uint32_t kind;
-        std::uint32_t id;
-        std::uint64_t bytes;
-        std::uint64_t generation;
-        Bits words;
+        std::uint32_t kind = query;
+        std::uint32_t id = 0;
+        std::uint64_t bytes = 0;
+        std::uint64_t generation = 0;
+        Bits words{};
     };
     struct Outgoing {
         Notice notice;
@@ -305,6 +305,11 @@ class Network final : public transport::Transport {
     [[nodiscard]] std::shared_ptr<PipelinedSend> make(int peer, const transport::Buffer& from,
                                                       std::size_t fragment_bytes);
 
+    /// Makes the send's RTS ready to go: `begin` starts to copy. Withdraws the send when that fails.
+    [[nodiscard]] static std::shared_ptr<PipelinedSend> begun(std::shared_ptr<PipelinedSend> send,
+                                                              void (PipelinedSend::*begin)());
+    /// All ranks have taken part in the duplication.
+    void duplicated();
     [[nodiscard]] bool wait_for(MPI_Request& request, std::chrono::nanoseconds limit);
     void send_fragment(int peer, std::uint32_t id, Fragment& fragment);
     void receive_fragment(int peer, std::uint32_t id, Fragment& fragment);
