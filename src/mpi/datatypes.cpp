@@ -118,40 +118,43 @@ template <class N>
 Contents contents_of(const N& native, const MPI_Datatype type) {
     Contents contents;
     std::vector<MPI_Datatype> types;
-    const auto adopt_types = [&] {
-        for (const MPI_Datatype child : types) {
-            contents.types.emplace_back(native, child, !is_predefined(combiner_of(native, child)));
+    // False for a predefined type, which has no contents.
+    const auto make_room = [&](const auto integers, const auto addresses, const auto counts, const auto children) {
+        if (is_predefined(contents.combiner)) {
+            return false;
+        }
+        contents.large = counts > 0;
+        contents.integers.resize(static_cast<std::size_t>(integers));
+        contents.addresses.resize(static_cast<std::size_t>(addresses));
+        contents.large_counts.resize(static_cast<std::size_t>(counts));
+        types.resize(static_cast<std::size_t>(children));
+        return true;
+    };
+    const auto ask_with_ints = [&] {
+        int integers = 0, addresses = 0, children = 0;
+        native.Type_get_envelope(type, &integers, &addresses, &children, &contents.combiner);
+        if (make_room(integers, addresses, 0, children)) {
+            native.Type_get_contents(type, integers, addresses, children, contents.integers.data(),
+                                     contents.addresses.data(), types.data());
         }
     };
     if constexpr (has_large_envelope<N>) {
         if (native.Type_get_envelope_c != nullptr && native.Type_get_contents_c != nullptr) {
-            MPI_Count n_integers = 0, n_addresses = 0, n_counts = 0, n_types = 0;
-            native.Type_get_envelope_c(type, &n_integers, &n_addresses, &n_counts, &n_types, &contents.combiner);
-            if (is_predefined(contents.combiner)) {
-                return contents;
+            MPI_Count integers = 0, addresses = 0, counts = 0, children = 0;
+            native.Type_get_envelope_c(type, &integers, &addresses, &counts, &children, &contents.combiner);
+            if (make_room(integers, addresses, counts, children)) {
+                native.Type_get_contents_c(type, integers, addresses, counts, children, contents.integers.data(),
+                                           contents.addresses.data(), contents.large_counts.data(), types.data());
             }
-            contents.large = n_counts > 0;
-            contents.integers.resize(static_cast<std::size_t>(n_integers));
-            contents.addresses.resize(static_cast<std::size_t>(n_addresses));
-            contents.large_counts.resize(static_cast<std::size_t>(n_counts));
-            types.resize(static_cast<std::size_t>(n_types));
-            native.Type_get_contents_c(type, n_integers, n_addresses, n_counts, n_types, contents.integers.data(),
-                                       contents.addresses.data(), contents.large_counts.data(), types.data());
-            adopt_types();
-            return contents;
+        } else {
+            ask_with_ints();
         }
+    } else {
+        ask_with_ints();
     }
-    int n_integers = 0, n_addresses = 0, n_types = 0;
-    native.Type_get_envelope(type, &n_integers, &n_addresses, &n_types, &contents.combiner);
-    if (is_predefined(contents.combiner)) {
-        return contents;
+    for (const MPI_Datatype child : types) {
+        contents.types.emplace_back(native, child, !is_predefined(combiner_of(native, child)));
     }
-    contents.integers.resize(static_cast<std::size_t>(n_integers));
-    contents.addresses.resize(static_cast<std::size_t>(n_addresses));
-    types.resize(static_cast<std::size_t>(n_types));
-    native.Type_get_contents(type, n_integers, n_addresses, n_types, contents.integers.data(),
-                             contents.addresses.data(), types.data());
-    adopt_types();
     return contents;
 }
 
@@ -194,30 +197,17 @@ TypeHandle concatenate(const Native& native, const std::vector<std::pair<MPI_Dat
     return {native, resized, true};
 }
 
-LayoutNode loop(const Layout& element, const MPI_Count offset, const MPI_Count count, const MPI_Count stride) {
-    LayoutNode node;
-    node.offset = offset;
-    node.count = count;
-    node.stride = stride;
-    node.children = element.nodes();
-    return node;
-}
-
 LayoutNode loop(std::vector<LayoutNode> children, const MPI_Count offset, const MPI_Count count,
                 const MPI_Count stride) {
-    LayoutNode node;
-    node.offset = offset;
-    node.count = count;
-    node.stride = stride;
-    node.children = std::move(children);
-    return node;
+    return {offset, 0, count, stride, std::move(children)};
+}
+
+LayoutNode loop(const Layout& element, const MPI_Count offset, const MPI_Count count, const MPI_Count stride) {
+    return loop(element.nodes(), offset, count, stride);
 }
 
 LayoutNode leaf(const MPI_Count offset, const MPI_Count length) {
-    LayoutNode node;
-    node.offset = offset;
-    node.length = length;
-    return node;
+    return {offset, length, 1, 0, {}};
 }
 
 /// The predefined types whose elements have gaps: pairs of a value and an index.
@@ -290,31 +280,23 @@ class Decoder {
                 break;
             }
             case MPI_COMBINER_INDEXED:
-            case MPI_COMBINER_HINDEXED: {
+            case MPI_COMBINER_HINDEXED:
+            case MPI_COMBINER_INDEXED_BLOCK:
+            case MPI_COMBINER_HINDEXED_BLOCK: {
+                const bool one_length =
+                    contents.combiner == MPI_COMBINER_INDEXED_BLOCK || contents.combiner == MPI_COMBINER_HINDEXED_BLOCK;
+                const bool in_bytes =
+                    contents.combiner == MPI_COMBINER_HINDEXED || contents.combiner == MPI_COMBINER_HINDEXED_BLOCK;
                 const auto n = static_cast<std::size_t>(contents.count(0));
-                scattered = scattered || contents.combiner == MPI_COMBINER_HINDEXED;
+                const std::size_t lengths = one_length ? 1 : n;
+                scattered = scattered || in_bytes;
                 for (std::size_t i = 0; i < n; ++i) {
-                    const MPI_Count block = contents.count(1 + i);
-                    const MPI_Count offset = contents.combiner == MPI_COMBINER_INDEXED
-                                                 ? contents.count(1 + n + i) * child_extent
-                                                 : contents.address(i, 1 + n);
+                    const MPI_Count block = contents.count(one_length ? 1 : 1 + i);
+                    const MPI_Count offset =
+                        in_bytes ? contents.address(i, 1 + lengths) : contents.count(1 + lengths + i) * child_extent;
                     elements += block;
                     nodes.push_back(loop(first.layout, offset, block, child_extent));
                 }
-                break;
-            }
-            case MPI_COMBINER_INDEXED_BLOCK:
-            case MPI_COMBINER_HINDEXED_BLOCK: {
-                const auto n = static_cast<std::size_t>(contents.count(0));
-                const MPI_Count block = contents.count(1);
-                scattered = scattered || contents.combiner == MPI_COMBINER_HINDEXED_BLOCK;
-                for (std::size_t i = 0; i < n; ++i) {
-                    const MPI_Count offset = contents.combiner == MPI_COMBINER_INDEXED_BLOCK
-                                                 ? contents.count(2 + i) * child_extent
-                                                 : contents.address(i, 2);
-                    nodes.push_back(loop(first.layout, offset, block, child_extent));
-                }
-                elements = static_cast<MPI_Count>(n) * block;
                 break;
             }
             case MPI_COMBINER_STRUCT:
