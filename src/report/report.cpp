@@ -231,29 +231,34 @@ class TextTable {
     std::vector<std::vector<std::string>> _rows;
 };
 
-/// For readers who see the word in a table for the first time. docs/path-report.md says more.
-const char* meaning(const Path path) noexcept {
+/// The word for a path, and what it means for readers who see it for the first time. docs/path-report.md says more.
+struct PathText {
+    const char* word;
+    const char* meaning;
+};
+
+PathText text_of(const Path path) noexcept {
     switch (path) {
         case Path::native:
-            return "by the MPI alone: host memory, or memory that this MPI takes by itself";
+            return {"native", "by the MPI alone: host memory, or memory that this MPI takes by itself"};
         case Path::direct:
-            return "by the GPU, between the two processes' own memory";
+            return {"direct", "by the GPU, between the two processes' own memory"};
         case Path::ccl:
-            return "by NCCL or RCCL";
+            return {"ccl", "by NCCL or RCCL"};
         case Path::copied:
-            return "through a copy: the sender did not wait, or its memory cannot be shared";
+            return {"copied", "through a copy: the sender did not wait, or its memory cannot be shared"};
         case Path::ring:
-            return "through chunks of host memory that both processes share";
+            return {"ring", "through chunks of host memory that both processes share"};
         case Path::pipelined:
-            return "through the MPI in chunks, copied on both sides meanwhile";
+            return {"pipelined", "through the MPI in chunks, copied on both sides meanwhile"};
         case Path::staged:
-            return "copied through pinned host memory";
+            return {"staged", "copied through pinned host memory"};
         case Path::staged_large:
-            return "copied through ordinary host memory, as no more could be pinned";
+            return {"staged-large", "copied through ordinary host memory, as no more could be pinned"};
         case Path::refused:
-            return "ended with an error of Awaken's";
+            return {"refused", "ended with an error of Awaken's"};
     }
-    return "";
+    return {"unknown", ""};
 }
 
 /// True for the families that the table of collectives knows, in all their forms.
@@ -278,6 +283,14 @@ std::string known_or(const std::string& text, const char* const otherwise) {
     return text.empty() ? otherwise : printable(text);
 }
 
+std::string json_list(const std::vector<std::string>& texts) {
+    std::string list;
+    for (const std::string& text : texts) {
+        list += (list.empty() ? "" : ", ") + json_string(text);
+    }
+    return "[" + list + "]";
+}
+
 std::string entry_json(const Entry& entry) {
     return "\"calls\": " + std::to_string(entry.calls) + ", \"bytes\": " + std::to_string(entry.bytes) +
            ", \"time_ns\": " + std::to_string(entry.nanoseconds);
@@ -286,27 +299,7 @@ std::string entry_json(const Entry& entry) {
 }  // namespace
 
 const char* to_string(const Path path) noexcept {
-    switch (path) {
-        case Path::native:
-            return "native";
-        case Path::direct:
-            return "direct";
-        case Path::copied:
-            return "copied";
-        case Path::ring:
-            return "ring";
-        case Path::ccl:
-            return "ccl";
-        case Path::pipelined:
-            return "pipelined";
-        case Path::staged:
-            return "staged";
-        case Path::staged_large:
-            return "staged-large";
-        case Path::refused:
-            return "refused";
-    }
-    return "unknown";
+    return text_of(path).word;
 }
 
 int size_class(const std::uint64_t bytes) noexcept {
@@ -576,7 +569,7 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
         TextTable meanings({"path", "how the bytes travelled"}, 2);
         for (const Path path : kPaths) {
             if (totals[static_cast<std::size_t>(path)].calls != 0) {
-                meanings.add({to_string(path), meaning(path)});
+                meanings.add({to_string(path), text_of(path).meaning});
             }
         }
         text += '\n' + meanings.text();
@@ -615,23 +608,14 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
             (identity.mpi_was_chosen ? ", \"chosen_by_awaken\": true" : "") +
             (identity.native_gpu.empty() ? "" : ", \"takes_device_memory\": " + json_string(identity.native_gpu)) +
             "},\n";
-    json += "  \"gpu\": {\"runtime\": " + json_string(identity.gpu) + ", \"devices\": [";
-    for (std::size_t i = 0; i < identity.devices.size(); ++i) {
-        json += (i == 0 ? "" : ", ") + json_string(identity.devices[i]);
+    json += "  \"gpu\": {\"runtime\": " + json_string(identity.gpu) + ", \"devices\": " + json_list(identity.devices) +
+            "},\n";
+    if (!identity.notes.empty()) {
+        json += "  \"notes\": " + json_list(identity.notes) + ",\n";
     }
-    json += "]},\n";
-    const auto add_texts = [&json](const char* const name, const std::vector<std::string>& texts) {
-        if (texts.empty()) {
-            return;
-        }
-        json += "  \"" + std::string(name) + "\": [";
-        for (std::size_t i = 0; i < texts.size(); ++i) {
-            json += (i == 0 ? "" : ", ") + json_string(texts[i]);
-        }
-        json += "],\n";
-    };
-    add_texts("notes", identity.notes);
-    add_texts("collectives", identity.collectives);
+    if (!identity.collectives.empty()) {
+        json += "  \"collectives\": " + json_list(identity.collectives) + ",\n";
+    }
     json += "  \"calls\": [";
 
     std::array<Entry, kPaths.size()> totals{};
