@@ -245,14 +245,9 @@ constexpr std::array<const char*, kFunctions + kExtensions> kNames = {
 };
 
 /// Stands for a function that the program's MPI lacks. All MPI functions that may be absent return an error code.
-int absent_in_mpich() {
-    return core::unsupported_operation(Abi::mpich);
-}
-int absent_in_openmpi() {
-    return core::unsupported_operation(Abi::openmpi);
-}
-int absent_in_mpi5() {
-    return core::unsupported_operation(Abi::mpi5);
+template <Abi abi>
+int absent_function() {
+    return core::unsupported_operation(abi);
 }
 /// An MPI without the query function has no GPU support.
 int no_gpu_support() {
@@ -270,15 +265,10 @@ void* absent(const Abi abi, const char* const name) noexcept {
     if (strcmp(name, "MPI_Abi_get_version") == 0) {
         return reinterpret_cast<void*>(&no_standard_abi);
     }
-    switch (abi) {
-        case Abi::openmpi:
-            return reinterpret_cast<void*>(&absent_in_openmpi);
-        case Abi::mpi5:
-            return reinterpret_cast<void*>(&absent_in_mpi5);
-        case Abi::mpich:
-            break;
-    }
-    return reinterpret_cast<void*>(&absent_in_mpich);
+    int (*const function)() = abi == Abi::openmpi ? &absent_function<Abi::openmpi>
+                              : abi == Abi::mpi5  ? &absent_function<Abi::mpi5>
+                                                  : &absent_function<Abi::mpich>;
+    return reinterpret_cast<void*>(function);
 }
 
 }  // namespace
@@ -410,34 +400,25 @@ std::array<void*, kSlots> addresses_in(void* const scope) noexcept {
 
 void withdraw_absent_functions(const Binding& binding) noexcept {
     static const std::array<void*, kSlots> of_mpi = addresses_in(binding.handle);  // there is one MPI
-    rewrite_references(
-        [](const Reference& reference, const void*) -> void* {
-            if (!reference.is_weak || reference.is_call || reference.address == nullptr) {
-                return reference.address;
-            }
-            const std::size_t slot = slot_of(reference.symbol);
-            const bool is_absent = slot < 2 * kFunctions && of_mpi[slot] == nullptr;
-            return is_absent ? nullptr : reference.address;
-        },
-        nullptr);
+    rewrite_references([](const Reference& reference) -> void* {
+        if (!reference.is_weak || reference.is_call || reference.address == nullptr) {
+            return reference.address;
+        }
+        const std::size_t slot = slot_of(reference.symbol);
+        const bool is_absent = slot < 2 * kFunctions && of_mpi[slot] == nullptr;
+        return is_absent ? nullptr : reference.address;
+    });
 }
 
 bool is_program_linked_to(const char* const symbol) noexcept {
-    struct Search {
-        const char* symbol;
-        mutable bool found;
-    };
-    const Search search{symbol, false};
-    rewrite_references(
-        [](const Reference& reference, const void* const data) -> void* {
-            const auto& wanted = *static_cast<const Search*>(data);
-            const char* const slash = strrchr(reference.object, '/');
-            const bool is_of_mpi = slash != nullptr && strncmp(slash + 1, "libmpi", 6) == 0;
-            wanted.found = wanted.found || (!is_of_mpi && strcmp(reference.symbol, wanted.symbol) == 0);
-            return reference.address;
-        },
-        &search);
-    return search.found;
+    bool is_found = false;
+    rewrite_references([&is_found, symbol](const Reference& reference) {
+        const char* const slash = strrchr(reference.object, '/');
+        const bool is_of_mpi = slash != nullptr && strncmp(slash + 1, "libmpi", 6) == 0;
+        is_found = is_found || (!is_of_mpi && strcmp(reference.symbol, symbol) == 0);
+        return reference.address;
+    });
+    return is_found;
 }
 
 void bind_to_global_scope(void* const module) noexcept {
@@ -446,30 +427,26 @@ void bind_to_global_scope(void* const module) noexcept {
     if (send == nullptr || send == dlsym(RTLD_DEFAULT, "PMPI_Send")) {
         return;
     }
-    struct Scopes {
-        std::array<void*, kSlots> module, global;
-    } scopes{addresses_in(module), addresses_in(RTLD_DEFAULT)};
+    std::array<void*, kSlots> of_module = addresses_in(module);
+    const std::array<void*, kSlots> of_global_scope = addresses_in(RTLD_DEFAULT);
     dlerror();
     const std::vector<LoadedObject> objects = loaded_objects();
     const auto mpi = std::find_if(objects.begin(), objects.end(),
                                   [send](const LoadedObject& object) { return object.contains(send); });
     for (std::size_t slot = 0; slot < kSlots; ++slot) {
         // Calls that a tool of the module's own scope serves stay the tool's.
-        if (scopes.global[slot] == nullptr || mpi == objects.end() || !mpi->contains(scopes.module[slot])) {
-            scopes.module[slot] = nullptr;
+        if (of_global_scope[slot] == nullptr || mpi == objects.end() || !mpi->contains(of_module[slot])) {
+            of_module[slot] = nullptr;
         }
     }
-    rewrite_references(
-        [](const Reference& reference, const void* const data) {
-            const auto& [of_module, of_global_scope] = *static_cast<const Scopes*>(data);
-            const std::size_t slot = slot_of(reference.symbol);
-            if (slot == kNoSlot || of_module[slot] == nullptr) {
-                return reference.address;
-            }
-            const bool is_past_us = reference.address == of_module[slot] || !reference.is_bound;
-            return is_past_us ? of_global_scope[slot] : reference.address;
-        },
-        &scopes);
+    rewrite_references([&](const Reference& reference) {
+        const std::size_t slot = slot_of(reference.symbol);
+        if (slot == kNoSlot || of_module[slot] == nullptr) {
+            return reference.address;
+        }
+        const bool is_past_us = reference.address == of_module[slot] || !reference.is_bound;
+        return is_past_us ? of_global_scope[slot] : reference.address;
+    });
 }
 
 namespace {

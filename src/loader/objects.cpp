@@ -90,12 +90,9 @@ struct Tables {
     }
 };
 
-struct Rewriting {
-    void* (*choose)(const Reference&, const void*);
-    const void* data;
-};
+using Choose = std::function<void*(const Reference&)>;
 
-void rewrite_object(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, const Rewriting& rewriting) noexcept {
+void rewrite_object(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, const Choose& choose) noexcept {
     const Tables tables(dynamic);
     if (tables.strings == nullptr || tables.symbols == nullptr) {
         return;
@@ -121,7 +118,7 @@ void rewrite_object(const dl_phdr_info& info, const ElfW(Dyn) * dynamic, const R
                                       ELF64_ST_BIND(symbol.st_info) == STB_WEAK,
                                       is_call,
                                       !is_call || !object.contains(*slot)};
-            void* const chosen = rewriting.choose(reference, rewriting.data);
+            void* const chosen = choose(reference);
             changed |= chosen != *slot && write_slot(slot, chosen);
         }
     }
@@ -167,9 +164,7 @@ ObjectCounts object_counts() noexcept {
     return counts;
 }
 
-void rewrite_references(void* (*const choose)(const Reference& reference, const void* data),
-                        const void* const data) noexcept {
-    Rewriting rewriting{choose, data};
+void rewrite_references(const std::function<void*(const Reference&)>& choose) noexcept {
     dl_iterate_phdr(
         [](dl_phdr_info* info, std::size_t, void* given) {
             const ElfW(Phdr)* dynamic = nullptr;
@@ -181,11 +176,11 @@ void rewrite_references(void* (*const choose)(const Reference& reference, const 
             // The vdso is not mapped at the addresses that its tables give.
             if (dynamic != nullptr && strstr(info->dlpi_name, "linux-vdso") == nullptr) {
                 rewrite_object(*info, reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + dynamic->p_vaddr),
-                               *static_cast<const Rewriting*>(given));
+                               *static_cast<const Choose*>(given));
             }
             return 0;
         },
-        &rewriting);
+        const_cast<Choose*>(&choose));
 }
 
 }  // namespace awaken::loader

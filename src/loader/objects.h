@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,6 @@ struct Reference {
 /// Asks `choose` for each reference of each object, and writes the address that it returns. It runs under the lock of
 /// the dynamic loader's list of objects. dlopen() takes that lock after another one that dlsym(), dladdr() and similar
 /// functions take, too. So `choose` must call none of these.
-void rewrite_references(void* (*choose)(const Reference& reference, const void* data), const void* data) noexcept;
+void rewrite_references(const std::function<void*(const Reference&)>& choose) noexcept;
 
 }  // namespace awaken::loader
