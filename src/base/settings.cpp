@@ -155,42 +155,21 @@ std::size_t parse_bytes(const std::string& text, const std::string& what) {
         return {quoted(what, text) + " " + why, "use a number of bytes with an optional K, M or G, such as 64M"};
     };
     std::size_t value = 0;
-    std::size_t at = 0;
-    constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
-    for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
-        const std::size_t digit = static_cast<std::size_t>(text[at] - '0');
-        if (value > (kMost - digit) / 10) {
-            throw refuse("is too large");
-        }
-        value = value * 10 + digit;
+    const char* const end = text.data() + text.size();
+    const auto [stop, problem] = std::from_chars(text.data(), end, value);
+    if (problem == std::errc::result_out_of_range) {
+        throw refuse("is too large");
     }
-    if (at == 0) {
-        throw refuse("is not a number of bytes");
-    }
-    if (at == text.size()) {
-        return value;
-    }
+    constexpr std::string_view kSuffixes = "kmg";
     unsigned shift = 0;
-    switch (text[at]) {
-        case 'k':
-        case 'K':
-            shift = 10;
-            break;
-        case 'm':
-        case 'M':
-            shift = 20;
-            break;
-        case 'g':
-        case 'G':
-            shift = 30;
-            break;
-        default:
-            throw refuse("is not a number of bytes");
+    if (problem == std::errc() && stop != end) {
+        const std::size_t suffix = kSuffixes.find(lower({stop, end}));
+        shift = suffix < kSuffixes.size() ? 10 * (static_cast<unsigned>(suffix) + 1) : 0;
     }
-    if (at + 1 != text.size()) {
+    if (problem != std::errc() || (stop != end && (shift == 0 || end - stop != 1))) {
         throw refuse("is not a number of bytes");
     }
-    if (value > (kMost >> shift)) {
+    if (value > (std::numeric_limits<std::size_t>::max() >> shift)) {
         throw refuse("is too large");
     }
     return value << shift;
