@@ -155,52 +155,44 @@ bool RankTrace::compare_clocks(const Clock deadline, const bool first) {
     return true;
 }
 
-bool RankTrace::answer(const int rank, const Clock deadline, const Go& go) {
-    const Native& native = _owner.real;
+bool RankTrace::send(const int rank, const Words words, const Clock deadline) const {
     MPI_Request request = MPI_REQUEST_NULL;
-    const auto send = [&](const std::int64_t* const words, const int count) {
-        return native.Isend(words, count, MPI_INT64_T, rank, kTraceTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
-               wait(request, deadline);
-    };
-    const auto receive = [&](std::int64_t& word) {
-        return native.Irecv(&word, 1, MPI_INT64_T, rank, kTraceTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
-               wait(request, deadline);
-    };
-    const std::array<std::int64_t, 4> words = {go.number, go.spawned, go.origin_ns, go.clock};
-    bool well = send(words.data(), static_cast<int>(words.size()));
+    return _owner.real.Isend(words.data(), static_cast<int>(words.size()), MPI_INT64_T, rank, kTraceTag, MPI_COMM_WORLD,
+                             &request) == MPI_SUCCESS &&
+           wait(request, deadline);
+}
+
+bool RankTrace::receive(const int rank, const std::span<std::int64_t> words, const Clock deadline) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    return _owner.real.Irecv(words.data(), static_cast<int>(words.size()), MPI_INT64_T, rank, kTraceTag, MPI_COMM_WORLD,
+                             &request) == MPI_SUCCESS &&
+           wait(request, deadline);
+}
+
+bool RankTrace::answer(const int rank, const Clock deadline, const Go& go) {
+    bool well = send(rank, std::array{go.number, go.spawned, go.origin_ns, go.clock}, deadline);
+    std::array<std::int64_t, 1> heard{};
     for (int trip = 0; well && trip < kRoundTrips; ++trip) {
-        std::int64_t question = 0;
-        well = receive(question);
-        const auto now = static_cast<std::int64_t>(trace::now_ns());
-        well = well && send(&now, 1);
+        well = receive(rank, heard, deadline);
+        const std::array now{static_cast<std::int64_t>(trace::now_ns())};
+        well = well && send(rank, now, deadline);
     }
-    std::int64_t began_ns = 0;
-    well = well && receive(began_ns);
-    _earliest_ns = well ? std::min(_earliest_ns, began_ns) : _earliest_ns;
+    well = well && receive(rank, heard, deadline);
+    _earliest_ns = well ? std::min(_earliest_ns, heard[0]) : _earliest_ns;
     return well;
 }
 
 bool RankTrace::ask(const Clock deadline, const bool first) {
-    const Native& native = _owner.real;
-    MPI_Request request = MPI_REQUEST_NULL;
-    const auto send = [&](const std::int64_t& word) {
-        return native.Isend(&word, 1, MPI_INT64_T, 0, kTraceTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
-               wait(request, deadline);
-    };
-    const auto receive = [&](std::int64_t* const words, const int count) {
-        return native.Irecv(words, count, MPI_INT64_T, 0, kTraceTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
-               wait(request, deadline);
-    };
     std::array<std::int64_t, 4> words{};
-    bool well = receive(words.data(), static_cast<int>(words.size()));
+    bool well = receive(0, words, deadline);
     std::vector<trace::RoundTrip> trips;
     for (int trip = 0; well && trip < kRoundTrips; ++trip) {
         trace::RoundTrip times;
-        std::int64_t answer_ns = 0;
+        std::array<std::int64_t, 1> answer{};
         times.asked_ns = trace::now_ns();
-        well = send(static_cast<std::int64_t>(times.asked_ns)) && receive(&answer_ns, 1);
+        well = send(0, std::array{static_cast<std::int64_t>(times.asked_ns)}, deadline) && receive(0, answer, deadline);
         times.heard_ns = trace::now_ns();
-        times.answer_ns = static_cast<std::uint64_t>(answer_ns);
+        times.answer_ns = static_cast<std::uint64_t>(answer[0]);
         trips.push_back(times);
     }
     if (!well) {
@@ -217,7 +209,7 @@ bool RankTrace::ask(const Clock deadline, const bool first) {
     _number = static_cast<int>(words[0]);
     _spawned = words[1];
     _origin_ns = words[2];
-    return send(_alignment.aligned(trace::Session::current()->started_ns()));
+    return send(0, std::array{_alignment.aligned(trace::Session::current()->started_ns())}, deadline);
 }
 
 std::string RankTrace::folder() const {

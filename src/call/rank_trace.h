@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -66,6 +67,9 @@ class RankTrace {
     [[nodiscard]] bool wait(MPI_Request& request, Clock deadline) const;
     [[nodiscard]] bool all_are_here(Clock deadline) const;
     [[nodiscard]] bool compare_clocks(Clock deadline, bool first);
+    using Words = std::span<const std::int64_t>;
+    [[nodiscard]] bool send(int rank, Words words, Clock deadline) const;
+    [[nodiscard]] bool receive(int rank, std::span<std::int64_t> words, Clock deadline) const;
     [[nodiscard]] bool answer(int rank, Clock deadline, const Go& go);
     [[nodiscard]] bool ask(Clock deadline, bool first);
     void join_files(bool written) const;
