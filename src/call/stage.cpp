@@ -62,10 +62,6 @@ bool Stage::may_need_service() const {
     return _layer->gpu().is_present();
 }
 
-bool Stage::may_need_service(const MPI_Datatype type) const {
-    return type != MPI_DATATYPE_NULL && may_need_service();
-}
-
 std::int64_t Stage::extent_of(const MPI_Datatype type) {
     return layer().datatypes.find(type)->layout.extent();
 }
@@ -264,13 +260,24 @@ void Stage::account_native(const std::int64_t count, const MPI_Datatype type) co
     _call->account(report::Path::native, count * static_cast<std::int64_t>(size));
 }
 
+void Stage::watch(const void* const address, const std::int64_t count, const MPI_Datatype type) {
+    if (_watching && count > 0 && type != MPI_DATATYPE_NULL && !is_host_only()) {
+        _watched.push_back({address, count, _layer->datatypes.find(type)});
+    }
+}
+
+void Stage::pass_on(const std::vector<Block>& blocks) {
+    for (const Block& block : blocks) {
+        watch(block.user, block.count, block.type);
+        account_native(block.count, block.type);
+    }
+}
+
 Stage::Placed Stage::place(const Access access, const void* const address, const std::int64_t count,
                            const MPI_Datatype type, const Packing packing, const std::int64_t stored,
                            const Located& located) {
     if (!located.served) {
-        if (_watching && count > 0 && type != MPI_DATATYPE_NULL && !is_host_only()) {
-            _watched.push_back({address, count, _layer->datatypes.find(type)});
-        }
+        watch(address, count, type);
         account_native(count, type);
         return {const_cast<void*>(address), type};
     }
@@ -320,21 +327,11 @@ bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, 
             end = block.user + block.count * type->layout.extent();
         }
         if (!served) {
-            if (_watching && first != nullptr && !is_host_only()) {
-                for (const Block& block : blocks) {
-                    if (block.count > 0) {
-                        _watched.push_back({block.user, block.count, type});
-                    }
-                }
-            }
-            for (const Block& block : blocks) {
-                account_native(block.count, block.type);
-            }
+            pass_on(blocks);
             return false;
         }
     }
     std::vector<Segment> segments;
-    std::vector<Watched> watched;
     bool served = false;
     std::int64_t total = 0;
     for (const Block& block : blocks) {
@@ -345,18 +342,12 @@ bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, 
         }
         Located located = locate(block.user, block.count, block.type);
         served = served || located.served;
-        if (_watching && !is_host_only()) {
-            watched.push_back({block.user, block.count, located.type});
-        }
         types.push_back(located.type);
         segments.push_back({block.user, block.count, block.count, located.type, total, located.mixed, located.info});
         total += block.count * located.type->layout.size();
     }
     if (!served) {
-        _watched.insert(_watched.end(), watched.begin(), watched.end());
-        for (const Block& block : blocks) {
-            account_native(block.count, block.type);
-        }
+        pass_on(blocks);
         return false;
     }
     StagingBuffer& staged =
@@ -370,9 +361,7 @@ bool Stage::partitions(const Access access, const void* const address, const std
                        const std::int64_t count, const MPI_Datatype type, Argument<MPI_Count>& argument) {
     const Located located = locate(address, partitions * count, type);
     if (!located.served) {
-        if (_watching && partitions * count > 0 && type != MPI_DATATYPE_NULL && !is_host_only()) {
-            _watched.push_back({address, partitions * count, _layer->datatypes.find(type)});
-        }
+        watch(address, partitions * count, type);
         return false;
     }
     const Layout& layout = located.type->layout;
@@ -388,10 +377,6 @@ bool Stage::partitions(const Access access, const void* const address, const std
     return true;
 }
 
-std::int64_t Stage::bytes_of(const StagingBuffer&, const Segment& segment) const {
-    return segment.count * segment.type->layout.size();
-}
-
 void Stage::load(const StagingBuffer& staged, const Segment& segment) {
     transfer::Copier& copier = _layer->copier();
     const auto& type = segment.type->flat;
@@ -400,7 +385,7 @@ void Stage::load(const StagingBuffer& staged, const Segment& segment) {
     if (staged.packing == Packing::mirror) {
         copier.gather_mirror(type, segment.user, segment.count, at, info);
     } else {
-        copier.gather(type, segment.user, segment.count, bytes_of(staged, segment), at, info);
+        copier.gather(type, segment.user, segment.count, segment.bytes(), at, info);
     }
 }
 
@@ -418,8 +403,7 @@ void Stage::store(const StagingBuffer& staged, Segment& segment, const std::int6
 }
 
 void Stage::store_partition(const StagingBuffer& staged, Segment& segment) {
-    const std::uint64_t sum =
-        checksum(staged.block.data() + segment.offset, static_cast<std::size_t>(bytes_of(staged, segment)));
+    const std::uint64_t sum = checksum(staged.block.data() + segment.offset, static_cast<std::size_t>(segment.bytes()));
     if (sum != segment.stored_checksum) {
         store(staged, segment, -1);
         segment.stored_checksum = sum;
@@ -428,11 +412,11 @@ void Stage::store_partition(const StagingBuffer& staged, Segment& segment) {
 
 std::shared_ptr<const BytesType> Stage::receive_type() const {
     const StagingBuffer& staged = _staging_buffers.front();
-    return _layer->receive_types.find(bytes_of(staged, staged.segments.front()));
+    return _layer->receive_types.find(staged.segments.front().bytes());
 }
 
 void Stage::fill_with_ones(const StagingBuffer& staged, const Segment& segment) const {
-    Layout::Span span{0, bytes_of(staged, segment)};
+    Layout::Span span{0, segment.bytes()};
     if (staged.packing == Packing::mirror) {
         span = segment.type->layout.span(segment.count);
     }
@@ -458,7 +442,7 @@ void Stage::load(const Failure failure) {
             }
         }
         if (_received != nullptr) {
-            _received->put_right(staged.block.data(), bytes_of(staged, staged.segments.front()));
+            _received->put_right(staged.block.data(), staged.segments.front().bytes());
         }
     }
 }

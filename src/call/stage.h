@@ -183,6 +183,8 @@ class Stage {
         /// as arrived and still change it before the operation completes (seen in Open MPI 5 with unequal partition
         /// counts).
         std::uint64_t stored_checksum = 0;
+
+        [[nodiscard]] std::int64_t bytes() const { return count * type->layout.size(); }
     };
     struct StagingBuffer {
         transfer::StagingBlock block;
@@ -212,7 +214,9 @@ class Stage {
                                Packing packing, std::int64_t stored, const Located& located);
     [[nodiscard]] Located locate(const void* address, std::int64_t count, std::shared_ptr<const Datatype> type) const;
     [[nodiscard]] bool may_need_service() const;
-    [[nodiscard]] bool may_need_service(MPI_Datatype type) const;
+    /// These stay the program's own.
+    void watch(const void* address, std::int64_t count, MPI_Datatype type);
+    void pass_on(const std::vector<Block>& blocks);
     [[nodiscard]] static std::int64_t extent_of(MPI_Datatype type);
     /// True when one run of bytes lies in several allocations that touch: the datatype joins blocks at addresses of
     /// allocations that follow one another. A run that ends where no GPU knows memory is an error of the program; the
@@ -234,7 +238,6 @@ class Stage {
     void queue(const StagingBuffer& staged, const Segment& segment, bool loads, gpu::StreamHandle stream);
     void fill_with_ones(const StagingBuffer& staged, const Segment& segment) const;
     void store(const StagingBuffer& staged, Segment& segment, std::int64_t limit);
-    [[nodiscard]] std::int64_t bytes_of(const StagingBuffer& staged, const Segment& segment) const;
     void store_partition(const StagingBuffer& staged, Segment& segment);
     [[nodiscard]] static Error too_far();
 
@@ -261,7 +264,7 @@ VectorArgument<Displacement> Stage::blocks(const Access access, const void* cons
                                            const Displacement* const displacements, const MPI_Datatype type,
                                            const int n) {
     const VectorArgument<Displacement> unchanged{const_cast<void*>(address), displacements, type};
-    if (n <= 0 || !may_need_service(type)) {
+    if (n <= 0 || type == MPI_DATATYPE_NULL || !may_need_service()) {
         for (int i = 0; i < n && counts != nullptr; ++i) {
             account_native(static_cast<std::int64_t>(counts[i]), type);
         }
