@@ -187,12 +187,15 @@ std::string write_file(const std::string& path, const std::function<void(std::FI
         unlink(temporary.c_str());
         throw;
     }
-    const bool failed = std::ferror(stream) != 0;
-    if (std::fclose(stream) != 0 || failed) {
+    const auto give_up = [&temporary](const std::string& wanted) {
         const int reason = errno;
         unlink(temporary.c_str());
         errno = reason;
-        fail("cannot be written to", path);
+        fail("cannot be written to", wanted);
+    };
+    const bool failed = std::ferror(stream) != 0;
+    if (std::fclose(stream) != 0 || failed) {
+        give_up(path);
     }
     // A link fails where a rename would replace. Not every file system has links.
     std::string given = path;
@@ -200,10 +203,7 @@ std::string write_file(const std::string& path, const std::function<void(std::FI
         given.insert(given.ends_with(".json") ? given.size() - 5 : given.size(), own);
     }
     if (rename(temporary.c_str(), given.c_str()) != 0) {
-        const int reason = errno;
-        unlink(temporary.c_str());
-        errno = reason;
-        fail("cannot be written to", given);
+        give_up(given);
     }
     // Renaming one name of a file to another name of the same file does nothing and succeeds.
     unlink(temporary.c_str());

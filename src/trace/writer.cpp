@@ -130,20 +130,24 @@ std::string arguments_of(const Event& event, const bool open) {
 }
 
 std::string head_of(const Rank& rank, const Recorder& recorder) {
-    std::string offsets;
+    Json offsets = Json::array();
     for (const std::optional<Offset>& offset : {rank.alignment.first, rank.alignment.last}) {
         if (offset) {
-            offsets += (offsets.empty() ? "" : ",") + std::string("{\"at_ns\":") + std::to_string(offset->at_ns) +
-                       ",\"offset_ns\":" + std::to_string(offset->offset_ns) +
-                       ",\"uncertainty_ns\":" + std::to_string(offset->uncertainty_ns) + "}";
+            offsets.push_back({{"at_ns", offset->at_ns},
+                               {"offset_ns", offset->offset_ns},
+                               {"uncertainty_ns", offset->uncertainty_ns}});
         }
     }
-    return "{\"version\":1,\"rank\":" + (rank.rank < 0 ? "null" : std::to_string(rank.rank)) +
-           ",\"ranks\":" + std::to_string(rank.ranks) + ",\"process\":" + std::to_string(rank.process) +
-           ",\"host\":" + json_string(rank.host) + ",\"mpi\":" + json_string(rank.mpi) +
-           ",\"complete\":" + (rank.complete ? "true" : "false") +
-           ",\"dropped\":" + std::to_string(recorder.dropped()) +
-           ",\"clock\":{\"shared\":" + (rank.alignment.shared ? "true" : "false") + ",\"offsets\":[" + offsets + "]}}";
+    return Json{{"version", 1},
+                {"rank", rank.rank < 0 ? Json() : Json(rank.rank)},
+                {"ranks", rank.ranks},
+                {"process", rank.process},
+                {"host", rank.host},
+                {"mpi", rank.mpi},
+                {"complete", rank.complete},
+                {"dropped", recorder.dropped()},
+                {"clock", Json{{"shared", rank.alignment.shared}, {"offsets", offsets}}}}
+        .text();
 }
 
 /// Reads one line of a file, without its end. False at the end of the file.
