@@ -191,15 +191,22 @@ void* map_shared(const int file, const std::uint64_t offset, const std::size_t b
     return address != MAP_FAILED ? address : nullptr;
 }
 
+/// What all processes of a segment have to agree on.
+struct Shape {
+    std::uint64_t magic = kMagic;
+    std::uint64_t bytes = 0;
+    std::uint64_t area_bytes = 0;
+    std::uint64_t capacity = 0;  ///< processes
+    std::uint64_t key_hash = 0;
+    std::uint64_t key_hash2 = 0;
+
+    [[nodiscard]] bool operator==(const Shape&) const = default;
+};
+
 }  // namespace
 
 struct Segment::Header {
-    std::uint64_t magic;
-    std::uint64_t bytes;
-    std::uint64_t area_bytes;
-    std::uint64_t capacity;  ///< processes
-    std::uint64_t key_hash;
-    std::uint64_t key_hash2;
+    Shape shape;
     std::array<std::uint64_t, 2> secret;
     std::atomic<std::uint32_t> joined;
     /// How many had joined when the door was first closed; 0 before. From then on all see the same members.
@@ -214,7 +221,7 @@ struct Segment::Header {
     std::atomic<std::uint64_t> taken;  ///< bytes beside the areas that the job has
 
     static constexpr std::size_t entries_offset() { return round_up(sizeof(Header), alignof(ProcessEntry)); }
-    [[nodiscard]] std::size_t areas_offset() const {
+    static std::size_t areas_offset(const std::uint64_t capacity) {
         return round_up(entries_offset() + capacity * sizeof(ProcessEntry), page_bytes());
     }
 };
@@ -225,7 +232,8 @@ bool Segment::is_deserted(const void* const base) {
     const auto& header = *static_cast<const Header*>(base);
     const auto* const entries =
         reinterpret_cast<const ProcessEntry*>(static_cast<const std::byte*>(base) + Header::entries_offset());
-    const std::uint64_t count = std::min<std::uint64_t>(header.joined.load(std::memory_order_acquire), header.capacity);
+    const std::uint64_t count =
+        std::min<std::uint64_t>(header.joined.load(std::memory_order_acquire), header.shape.capacity);
     for (std::uint64_t index = 0; index < count; ++index) {
         const std::uint32_t state = entries[index].state.load(std::memory_order_acquire);
         if (state == ProcessEntry::absent ||
@@ -352,9 +360,9 @@ std::byte* Segment::area(const int index) const noexcept {
 
 void Segment::remember() noexcept {
     const auto& header = *reinterpret_cast<const Header*>(_base);
-    _capacity = header.capacity;
-    _area_bytes = header.area_bytes;
-    _areas_offset = header.areas_offset();
+    _capacity = header.shape.capacity;
+    _area_bytes = header.shape.area_bytes;
+    _areas_offset = Header::areas_offset(_capacity);
     _secret = header.secret;
 }
 
@@ -499,10 +507,10 @@ void Segment::remove_left_overs(const std::string& folder) {
         if (base == nullptr) {
             continue;
         }
-        const auto& header = *static_cast<const Header*>(base);
+        const Shape& shape = static_cast<const Header*>(base)->shape;
         // Another version of Awaken keeps its processes elsewhere.
-        if (header.magic == kMagic && header.capacity <= bytes / sizeof(ProcessEntry) &&
-            header.areas_offset() <= bytes && is_deserted(base)) {
+        if (shape.magic == kMagic && shape.capacity <= bytes / sizeof(ProcessEntry) &&
+            Header::areas_offset(shape.capacity) <= bytes && is_deserted(base)) {
             unlink(path.c_str());
         }
         munmap(base, bytes);
@@ -517,18 +525,16 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
                                            : "the launcher does not say how many ranks are on this node";
         return nullptr;
     }
-    const auto capacity = static_cast<std::size_t>(job.local_ranks);
-    Header layout{};
-    layout.magic = kMagic;
-    layout.area_bytes = round_up(area_bytes, page_bytes());
-    layout.capacity = capacity;
-    layout.key_hash = Fnv1a().add(job.key).value();
-    layout.key_hash2 = Fnv1a(layout.key_hash ^ kMagic).add(job.key).value();
-    layout.bytes = layout.areas_offset() + capacity * layout.area_bytes;
+    Shape shape;
+    shape.area_bytes = round_up(area_bytes, page_bytes());
+    shape.capacity = static_cast<std::uint64_t>(job.local_ranks);
+    shape.key_hash = Fnv1a().add(job.key).value();
+    shape.key_hash2 = Fnv1a(shape.key_hash ^ kMagic).add(job.key).value();
+    shape.bytes = Header::areas_offset(shape.capacity) + shape.capacity * shape.area_bytes;
 
     char name[kNameDigits + 1];
-    std::snprintf(name, sizeof name, "%016llx%016llx", static_cast<unsigned long long>(layout.key_hash),
-                  static_cast<unsigned long long>(layout.key_hash2));
+    std::snprintf(name, sizeof name, "%016llx%016llx", static_cast<unsigned long long>(shape.key_hash),
+                  static_cast<unsigned long long>(shape.key_hash2));
     const std::string path = folder + "/" + prefix_of_names() + name;
 
     // The file appears under its name complete, or not at all. A process that loses the race uses the winner's file.
@@ -547,17 +553,14 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
                 return nullptr;
             }
             // The file may have grown since, by memory beside the areas.
-            const auto bytes = std::min(static_cast<std::uint64_t>(status.st_size), layout.bytes);
+            const auto bytes = std::min(static_cast<std::uint64_t>(status.st_size), shape.bytes);
             void* const base = map_shared(found.get(), 0, bytes);
             if (base == nullptr) {
                 why_not = reason("the shared memory of this job cannot be mapped");
                 return nullptr;
             }
             std::unique_ptr<Segment> segment(new Segment(path, found.release(), base, bytes));
-            const auto& header = *reinterpret_cast<const Header*>(base);
-            if (header.magic != layout.magic || header.bytes != layout.bytes || header.bytes > bytes ||
-                header.area_bytes != layout.area_bytes || header.capacity != layout.capacity ||
-                header.key_hash2 != layout.key_hash2) {
+            if (static_cast<const Header*>(base)->shape != shape || shape.bytes > bytes) {
                 why_not = "another rank of this job runs another version of Awaken";
                 segment->_path.clear();  // this process must not remove it
                 return nullptr;
@@ -575,25 +578,20 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
         }
 
         remove_left_overs(folder);
-        Descriptor made = make_unnamed(folder, layout.bytes, why_not);
+        Descriptor made = make_unnamed(folder, shape.bytes, why_not);
         if (!made.valid()) {
             return nullptr;
         }
-        void* const base = map_shared(made.get(), 0, layout.bytes);
+        void* const base = map_shared(made.get(), 0, shape.bytes);
         if (base == nullptr) {
             why_not = reason("the shared memory of this job cannot be mapped");
             return nullptr;
         }
-        std::unique_ptr<Segment> segment(new Segment({}, made.release(), base, layout.bytes));
+        std::unique_ptr<Segment> segment(new Segment({}, made.release(), base, shape.bytes));
         auto* const header = new (base) Header;
-        header->magic = layout.magic;
-        header->bytes = layout.bytes;
-        header->area_bytes = layout.area_bytes;
-        header->capacity = layout.capacity;
-        header->key_hash = layout.key_hash;
-        header->key_hash2 = layout.key_hash2;
+        header->shape = shape;
         header->joined.store(0, std::memory_order_relaxed);
-        header->next.store(layout.bytes, std::memory_order_relaxed);
+        header->next.store(shape.bytes, std::memory_order_relaxed);
         header->taken.store(0, std::memory_order_relaxed);
         if (getrandom(header->secret.data(), sizeof header->secret, 0) != static_cast<ssize_t>(sizeof header->secret)) {
             why_not = reason("no random numbers");
@@ -603,14 +601,14 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
         // This process enters the segment before the segment has a name. So no other process ever sees one without a
         // live process in it.
         segment->_path = path;
-        const std::size_t only = header->capacity;
-        if (only == 1) {
+        const bool is_alone = shape.capacity == 1;
+        if (is_alone) {
             segment->_path.clear();  // no other process will come
         }
         if (!segment->enter(job, why_not)) {
             return nullptr;
         }
-        if (only == 1) {
+        if (is_alone) {
             return segment;
         }
         const std::string own = "/proc/self/fd/" + std::to_string(segment->_file);
