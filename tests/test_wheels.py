@@ -109,6 +109,7 @@ def test_an_unknown_architecture_is_refused() -> None:
 def test_zig_takes_all_options_of_the_build(machine: str) -> None:
     options = wheels.check_options(machine)
     assert "-std=c++20" in options["CXX"] and "-Wl,-z,nodelete" in options["link"], options
+    assert "-O2" in options["CXX"] and "-O1" not in options["CXX"], "a quick build is not for others"
 
 
 @pytest.mark.xdist_group("zig")

@@ -13,7 +13,7 @@ from pathlib import Path
 import harness
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = (ROOT / os.environ.get("TEST_BUILD_DIR", "build/release")).resolve()
+BUILD = harness.build_dir()
 VENV = ROOT / ".venv"
 AWAKEN_OF_BUILD = BUILD / "bin" / "awaken"  # its emulated GPUs know the kernels of the programs beside it
 

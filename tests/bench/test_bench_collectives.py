@@ -75,7 +75,7 @@ def bench(mpi_named: Callable[[str], harness.Mpi], awaken_program: Path) -> Benc
     """Runs the benchmark NAME in a setting, and returns what came of it, good or bad."""
     assert awaken_program.exists()
     runner = harness.build_dir() / "lib" / "awaken" / "bench" / "awaken-bench"
-    assert runner.exists(), f"{runner} does not exist: run `make build`, or set TEST_BUILD_DIR"
+    assert runner.exists(), f"{runner} does not exist: run `make test`, or set TEST_BUILD_DIR"
 
     def run(setting: Setting, name: str, *words: str) -> harness.Result:
         mpi = mpi_named(setting.mpi)

@@ -23,7 +23,7 @@ ON_DEVICE = "awaken,staged,xccl,raw"
 
 def runner() -> Path:
     program = harness.build_dir() / "lib" / "awaken" / "bench" / "awaken-bench"
-    assert program.exists(), f"{program} does not exist: run `make build`, or set TEST_BUILD_DIR"
+    assert program.exists(), f"{program} does not exist: run `make test`, or set TEST_BUILD_DIR"
     return program
 
 
