@@ -229,7 +229,7 @@ SpacesCase = tuple[str, tuple[str, ...], int, str]
 SPACES_DEFAULT: tuple[SpacesCase, ...] = (
     ("between_nodes", ("--mix=device",), 1, "pipelined"),
     ("collective_sequences", (), 1, "staged"),
-    ("one_sided", ("--shadows", "--except=shared", "--mix=device"), 1, "staged"),
+    ("one_sided", ("--mirrored", "--except=shared", "--mix=device"), 1, "staged"),
 )
 SPACES_LONG: tuple[SpacesCase, ...] = (
     ("requests", (), 1, "pipelined"),

@@ -12,11 +12,11 @@ import test_point_to_point_paths as paths
 
 PATHS: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "direct": ({}, ()),
-    "nodes": ({"AWAKEN_TEST_NODES": "2"}, ("--shadows",)),
-    "ipc_open": ({"AWAKEN_TEST_FAULTS": "ipc-open"}, ("--shadows",)),
-    "ipc_export": ({"AWAKEN_TEST_FAULTS": "ipc-export"}, ("--shadows",)),
-    "ring": ({"AWAKEN_PATH": "ring"}, ("--shadows",)),
-    "staged": ({"AWAKEN_PATH": "staged"}, ("--strangers",)),
+    "nodes": ({"AWAKEN_TEST_NODES": "2"}, ("--mirrored",)),
+    "ipc_open": ({"AWAKEN_TEST_FAULTS": "ipc-open"}, ("--mirrored",)),
+    "ipc_export": ({"AWAKEN_TEST_FAULTS": "ipc-export"}, ("--mirrored",)),
+    "ring": ({"AWAKEN_PATH": "ring"}, ("--mirrored",)),
+    "staged": ({"AWAKEN_PATH": "staged"}, ("--unknown",)),
 }
 """Why ranks may not reach each other's device memory, and what the program is told of it. Memory of pools is among the
 kinds that it uses anyway."""
@@ -100,7 +100,7 @@ def test_the_report_says_why_a_window_is_served_through_host_memory(
     command: list[str | Path] = [
         rank_program("mpich", "one_sided"),
         "--gpu=cuda",
-        "--shadows",
+        "--mirrored",
         "--mix=device",
         "--filter=put_and_get_f",
     ]

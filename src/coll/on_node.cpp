@@ -21,9 +21,9 @@ report::Path path_of(const coll::CollectiveOp& collective) noexcept {
 }
 
 /// A collective that goes on in the background.
-class CollectiveJob final : public ipc::Job {
+class CollectiveTask final : public ipc::Task {
   public:
-    explicit CollectiveJob(std::unique_ptr<coll::CollectiveOp> collective) : _op(std::move(collective)) {}
+    explicit CollectiveTask(std::unique_ptr<coll::CollectiveOp> collective) : _op(std::move(collective)) {}
 
     /// True when the operation is over, well or not.
     bool pump() noexcept override {
@@ -65,7 +65,7 @@ class CollectiveJob final : public ipc::Job {
 /// A nonblocking collective. Its request completes when the operation is over; there is no native operation.
 class CollectiveProgress final : public ProgressOp {
   public:
-    CollectiveProgress(std::shared_ptr<CollectiveJob> job, Stage stage, const MPI_Comm communicator)
+    CollectiveProgress(std::shared_ptr<CollectiveTask> job, Stage stage, const MPI_Comm communicator)
         : _job(std::move(job)), _stage(std::move(stage)), _communicator(communicator) {}
 
     [[nodiscard]] bool advance(const MPI_Status*, transport::Patience) override {
@@ -100,7 +100,7 @@ class CollectiveProgress final : public ProgressOp {
     [[nodiscard]] bool may_have_arrived() const override { return true; }
 
   private:
-    const std::shared_ptr<CollectiveJob> _job;
+    const std::shared_ptr<CollectiveTask> _job;
     Stage _stage;  ///< for buffers with gaps that the GPU cannot pack
     const MPI_Comm _communicator;
     bool _concluded = false;
@@ -420,7 +420,7 @@ std::unique_ptr<ProgressOp> OnNode::begin() {
     _call.account(report::Path::direct,
                   static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes)));
     auto progress_op = std::make_unique<CollectiveProgress>(
-        std::make_shared<CollectiveJob>(_node_comm->begin(arguments)), std::move(_stage), _communicator);
+        std::make_shared<CollectiveTask>(_node_comm->begin(arguments)), std::move(_stage), _communicator);
     progress_op->leave();
     return progress_op;
 }

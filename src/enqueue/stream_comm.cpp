@@ -693,7 +693,7 @@ bool StreamComm::is_over(Enqueued& operation) {
 }
 
 /// The status is known. Needs _mutex.
-void StreamComm::tell_status(Enqueued& operation) noexcept {
+void StreamComm::fill_status(Enqueued& operation) noexcept {
     operation.is_known = true;
     if (operation.told != MPI_STATUS_IGNORE) {
         *operation.told = operation.status;
@@ -716,7 +716,7 @@ void StreamComm::settle(Enqueued& operation) {
     }
     {
         const std::scoped_lock lock(_mutex);
-        tell_status(operation);
+        fill_status(operation);
     }
     // A step may wait for it, by which the stream comes to what else the operation needs.
     __atomic_store_n(&words.done, wanted(operation), __ATOMIC_RELEASE);
@@ -838,7 +838,7 @@ void StreamComm::end(Enqueued& operation) {
             _has_failed.store(true, std::memory_order_release);
         }
         if (!operation.landing || !operation.is_through) {
-            tell_status(operation);
+            fill_status(operation);
         }
         if (is_captured) {
             __atomic_store_n(&words_of(operation).done, operation.replay, __ATOMIC_RELEASE);

@@ -223,7 +223,7 @@ class StreamComm {
     void end(Enqueued& operation);
     [[nodiscard]] bool is_over(Enqueued& operation);
     void settle(Enqueued& operation);
-    static void tell_status(Enqueued& operation) noexcept;
+    static void fill_status(Enqueued& operation) noexcept;
     void note_fetched(Enqueued& operation) noexcept;
     void spend_unfetched(std::size_t operations);
     void give_words_back(const Enqueued& operation) noexcept;

@@ -26,7 +26,7 @@ constexpr std::chrono::microseconds kEager{1000}, kPause{20};
 
 // ---- the request that the program holds -----------------------------------------------------------------------------
 
-int tell_status(void* const state, MPI_Status* const status) {
+int fill_status(void* const state, MPI_Status* const status) {
     const auto& behind = *static_cast<const BehindRequest*>(state);
     *status = behind.operation->status;
     try {
@@ -291,7 +291,7 @@ void StreamComms::give_request(const std::shared_ptr<StreamComm>& of, const std:
         lock.unlock();
         auto state = std::make_unique<BehindRequest>();
         const int error =
-            layer().real.Grequest_start(&tell_status, &forget_request, &cancel_nothing, state.get(), request);
+            layer().real.Grequest_start(&fill_status, &forget_request, &cancel_nothing, state.get(), request);
         if (error != MPI_SUCCESS) {
             throw RaisedError(error);
         }

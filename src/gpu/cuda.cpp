@@ -67,7 +67,7 @@ class Cuda final : public DriverRuntime<Cuda, Functions> {
         : DriverRuntime(std::move(library), driver,
                         {&make_nvrtc, kOptions, "nvrtcCreateProgram", "nvrtcCompileProgram"}) {}
 
-    Readiness prepare(bool initialise, std::string* why_not) override {
+    RuntimeState prepare(bool initialise, std::string* why_not) override {
         const auto explain = [why_not](const std::string& text) {
             if (why_not != nullptr) {
                 *why_not = text;
@@ -76,19 +76,19 @@ class Cuda final : public DriverRuntime<Cuda, Functions> {
         if (initialise) {
             if (const Status status = outcome(_driver.init(0), "cuInit"); !status.ok()) {
                 explain(_library.path() + " cannot be initialised: " + status.message());
-                return Readiness::no_device;
+                return RuntimeState::no_device;
             }
         }
         int count = 0;
         const Result result = _driver.device_count(&count);
         if (result == kErrorNotInitialized) {
             explain(_library.path() + " is loaded, but the program has not initialised it");
-            return Readiness::not_initialised;
+            return RuntimeState::not_initialised;
         }
         if (result == kErrorNotPermitted) {
             // A host function of a stream is running: the driver answers only other threads.
             static thread_local bool asks_for_another = false;
-            Readiness readiness = Readiness::not_initialised;
+            RuntimeState readiness = RuntimeState::not_initialised;
             explain(_library.path() + " answers nothing in a host function of a stream");
             if (!asks_for_another) {
                 std::thread thread = start_own_thread([&] {
@@ -104,19 +104,19 @@ class Cuda final : public DriverRuntime<Cuda, Functions> {
         if (result != kSuccess || count == 0) {
             explain(_library.path() + " reports no device" +
                     (result != kSuccess ? ": " + outcome(result, "cuDeviceGetCount").message() : std::string()));
-            return Readiness::no_device;
+            return RuntimeState::no_device;
         }
         int version = 0;
         if (_driver.driver_version(&version) == kSuccess && version < kOldestDriver) {
             explain(_library.path() + " is the driver of CUDA " + dotted(version) + "; CUDA " + dotted(kOldestDriver) +
                     " or newer is needed: update the NVIDIA driver");
-            return Readiness::no_device;
+            return RuntimeState::no_device;
         }
         _primary = std::make_unique<std::atomic<Context>[]>(static_cast<std::size_t>(count));
         _primary_ids = std::make_unique<std::atomic<unsigned long long>[]>(static_cast<std::size_t>(count));
         _devices = count;
         _version = version;
-        return Readiness::ready;
+        return RuntimeState::ready;
     }
 
     Vendor vendor() const noexcept override { return Vendor::cuda; }

@@ -127,7 +127,7 @@ class Finder {
                     search.found.store(candidate.runtime, std::memory_order_release);
                     return *candidate.runtime;
                 }
-                waiting = waiting || candidate.readiness == Readiness::not_initialised;
+                waiting = waiting || candidate.readiness == RuntimeState::not_initialised;
                 append(reasons, candidate.why_not);
             }
         }
@@ -217,18 +217,18 @@ class Finder {
         std::size_t vendor = 0;
         std::string path;
         VendorRuntime* runtime = nullptr;  ///< lives as long as the process; null when the library lacks functions
-        Readiness readiness = Readiness::not_initialised;
+        RuntimeState readiness = RuntimeState::not_initialised;
         std::string why_not;
         bool opened_here = false;  ///< and not by the program, which may load another version later
 
         /// Whether the runtime can be used. Asks again until the answer is final.
         bool ready(bool initialise) {
-            const bool settled = readiness == Readiness::ready || readiness == Readiness::no_device;
+            const bool settled = readiness == RuntimeState::ready || readiness == RuntimeState::no_device;
             if (!settled) {
                 why_not.clear();
                 readiness = runtime->prepare(initialise, &why_not);
             }
-            return readiness == Readiness::ready;
+            return readiness == RuntimeState::ready;
         }
     };
 
@@ -283,7 +283,7 @@ class Finder {
         candidate.path = library.path();
         candidate.runtime = vendor_library(vendor).make(library, candidate.why_not).release();
         if (candidate.runtime == nullptr) {
-            candidate.readiness = Readiness::no_device;
+            candidate.readiness = RuntimeState::no_device;
         }
         return _candidates.emplace_back(std::move(candidate));
     }
@@ -297,8 +297,8 @@ class Finder {
         }
         // A newly loaded object may supply a missing part.
         for (Candidate& candidate : _candidates) {
-            if (candidate.runtime != nullptr && candidate.readiness == Readiness::no_device) {
-                candidate.readiness = Readiness::not_initialised;
+            if (candidate.runtime != nullptr && candidate.readiness == RuntimeState::no_device) {
+                candidate.readiness = RuntimeState::not_initialised;
             }
         }
         for (const std::string& path : loaded_object_paths()) {

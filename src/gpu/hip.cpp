@@ -107,7 +107,7 @@ class Hip final : public DriverRuntime<Hip, Functions> {
         : DriverRuntime(std::move(library), functions,
                         {&make_hiprtc, kOptions, "hiprtcCreateProgram", "hiprtcCompileProgram"}) {}
 
-    Readiness prepare(bool initialise, std::string* why_not) override {
+    RuntimeState prepare(bool initialise, std::string* why_not) override {
         const auto explain = [why_not](const std::string& text) {
             if (why_not != nullptr) {
                 *why_not = text;
@@ -117,12 +117,12 @@ class Hip final : public DriverRuntime<Hip, Functions> {
             if (const Result code = _driver.init(0); code != kSuccess) {
                 explain(_library.path() + " cannot be initialised: " + outcome(code, "hipInit").message());
                 static_cast<void>(_driver.last_error());
-                return Readiness::no_device;
+                return RuntimeState::no_device;
             }
         }
         if (!initialise && !is_initialised()) {
             explain(_library.path() + " is loaded, but the program has not initialised it");
-            return Readiness::not_initialised;
+            return RuntimeState::not_initialised;
         }
         int count = 0;
         const Result result = _driver.device_count(&count);
@@ -134,17 +134,17 @@ class Hip final : public DriverRuntime<Hip, Functions> {
         if (result != kSuccess || count == 0) {
             explain(_library.path() + " reports no device" +
                     (result != kSuccess ? ": " + outcome(result, "hipGetDeviceCount").message() : std::string()));
-            return Readiness::no_device;
+            return RuntimeState::no_device;
         }
         constexpr int kOldestMajor = 5;
         if (versioned != kSuccess || major_version(version) < kOldestMajor) {
             explain(_library.path() + " is HIP " + dotted(version) + "; HIP 5.0 or newer is needed: update ROCm");
-            return Readiness::no_device;
+            return RuntimeState::no_device;
         }
         _devices = count;
         _version = version;
         _major = major_version(version);
-        return Readiness::ready;
+        return RuntimeState::ready;
     }
 
     Vendor vendor() const noexcept override { return Vendor::hip; }

@@ -15,7 +15,7 @@
 namespace awaken::gpu {
 
 /// How far the program has got with a loaded runtime.
-enum class Readiness : std::uint8_t {
+enum class RuntimeState : std::uint8_t {
     ready,            ///< initialised, at least one device
     not_initialised,  ///< loaded only; may become ready at any time, without a further library being loaded
     no_device         ///< will not become ready as things stand
@@ -27,7 +27,7 @@ class VendorRuntime : public Runtime {
     /// Nobody gets the runtime until this has answered `ready`. With `initialise` the call initialises the runtime for
     /// the program (the user chose it). Otherwise it waits for the program to do so. `why_not` may be null. Calls that
     /// answer `ready` must not run at the same time as others.
-    virtual Readiness prepare(bool initialise, std::string* why_not) = 0;
+    virtual RuntimeState prepare(bool initialise, std::string* why_not) = 0;
 
     Status finish_default_stream(int device) noexcept final {
         if (trusts_default_stream()) {

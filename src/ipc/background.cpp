@@ -15,14 +15,14 @@ namespace {
 
 /// Time between two looks at the memory that is kept for reuse.
 constexpr std::chrono::milliseconds kHousekeeping{100};
-/// Time until a new job is asked for the first time.
+/// Time until a new task is asked for the first time.
 constexpr std::chrono::microseconds kAtFirst{30};
-/// Time between two rounds in which all jobs are finished.
+/// Time between two rounds in which all tasks are finished.
 constexpr std::chrono::microseconds kAtTheEnd{30};
 
 }  // namespace
 
-void Background::take(std::shared_ptr<Job> job) {
+void Background::take(std::shared_ptr<Task> task) {
     bool wake = false;
     {
         const std::scoped_lock lock(_mutex);
@@ -31,10 +31,10 @@ void Background::take(std::shared_ptr<Job> job) {
         }
         Clock::time_point due{};
         const auto known =
-            std::find_if(_jobs.begin(), _jobs.end(), [&job](const Entry& entry) { return entry.job == job; });
-        if (known == _jobs.end()) {
+            std::find_if(_tasks.begin(), _tasks.end(), [&task](const Entry& entry) { return entry.task == task; });
+        if (known == _tasks.end()) {
             due = Clock::now() + kAtFirst;
-            _jobs.push_back({std::move(job), false, due});
+            _tasks.push_back({std::move(task), false, due});
         } else {
             known->again = true;
             known->due = due;
@@ -61,7 +61,7 @@ void Background::start() {
     if (_thread.joinable()) {
         return;
     }
-    // When no thread can be started, the program's later calls do the work, if it makes any, and the next job tries
+    // When no thread can be started, the program's later calls do the work, if it makes any, and the next task tries
     // again.
     _thread = start_own_thread([this] { run(); });
 }
@@ -81,7 +81,7 @@ void Background::reclaim_idle() {
 void Background::run() {
     struct Turn {
         std::size_t entry;  ///< only this thread removes entries
-        std::shared_ptr<Job> job;
+        std::shared_ptr<Task> task;
         bool over = false;
         std::chrono::microseconds pause{};
     };
@@ -97,7 +97,7 @@ void Background::run() {
         reclaimed = Clock::now();
     };
     for (;;) {
-        if (_jobs.empty()) {
+        if (_tasks.empty()) {
             if (_stopping) {
                 return;
             }
@@ -106,46 +106,46 @@ void Background::run() {
                 continue;
             }
             sleep(lock, Clock::now() + kHousekeeping);
-            if (_jobs.empty() && !_stopping) {
+            if (_tasks.empty() && !_stopping) {
                 reclaim();
             }
             continue;
         }
         Clock::time_point now = Clock::now();
-        // A job may wait for another process, which may wait for a copy that only reclaim() looks after.
+        // A task may wait for another process, which may wait for a copy that only reclaim() looks after.
         if (_wants_reclaim && !_stopping && now - reclaimed > kHousekeeping) {
             reclaim();
             now = reclaimed;
         }
-        for (std::size_t i = 0; i < _jobs.size(); ++i) {
-            if (_jobs[i].due <= now || _stopping) {
-                _jobs[i].again = false;
-                turns.push_back({i, _jobs[i].job});
+        for (std::size_t i = 0; i < _tasks.size(); ++i) {
+            if (_tasks[i].due <= now || _stopping) {
+                _tasks[i].again = false;
+                turns.push_back({i, _tasks[i].task});
             }
         }
         lock.unlock();
         for (Turn& turn : turns) {
-            turn.over = turn.job->pump();
-            turn.pause = turn.job->pause();
+            turn.over = turn.task->pump();
+            turn.pause = turn.task->pause();
         }
         lock.lock();
         const Clock::time_point end = Clock::now();
         for (const Turn& turn : turns) {
-            Entry& entry = _jobs[turn.entry];
+            Entry& entry = _tasks[turn.entry];
             if (entry.again) {
                 continue;
             }
             entry.due = end + turn.pause;
             if (turn.over) {
-                entry.job.reset();
+                entry.task.reset();
             }
         }
-        std::erase_if(_jobs, [](const Entry& entry) { return entry.job == nullptr; });
+        std::erase_if(_tasks, [](const Entry& entry) { return entry.task == nullptr; });
         turns.clear();
-        const auto next =
-            std::min_element(_jobs.begin(), _jobs.end(), [](const Entry& a, const Entry& b) { return a.due < b.due; });
-        if (next != _jobs.end()) {
-            // stop() may have come while the jobs were asked, and its call of notify_all() is not heard any more.
+        const auto next = std::min_element(_tasks.begin(), _tasks.end(),
+                                           [](const Entry& a, const Entry& b) { return a.due < b.due; });
+        if (next != _tasks.end()) {
+            // stop() may have come while the tasks were asked, and its call of notify_all() is not heard any more.
             sleep(lock, _stopping ? end + kAtTheEnd : next->due);
         }
     }
@@ -159,7 +159,7 @@ void Background::stop() noexcept {
         _stopping = true;
         thread = std::move(_thread);
         if (!thread.joinable()) {
-            without_thread.swap(_jobs);
+            without_thread.swap(_tasks);
         }
     }
     _wake.notify_all();
@@ -167,7 +167,7 @@ void Background::stop() noexcept {
         thread.join();
     }
     for (const Entry& entry : without_thread) {
-        while (!entry.job->pump()) {
+        while (!entry.task->pump()) {
             sched_yield();
         }
     }

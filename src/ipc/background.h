@@ -19,34 +19,34 @@
 namespace awaken::ipc {
 
 /// A task that proceeds when it is asked to now and then. Thread-safe.
-class Job {
+class Task {
   public:
-    virtual ~Job() = default;
-    Job() = default;
-    Job(const Job&) = delete;
-    Job& operator=(const Job&) = delete;
+    virtual ~Task() = default;
+    Task() = default;
+    Task(const Task&) = delete;
+    Task& operator=(const Task&) = delete;
     /// Does what can be done now. True when nothing remains for the background.
     virtual bool pump() noexcept = 0;
-    /// Time until the job is asked again. The default is short beside the milliseconds of a transfer that outlasts a
-    /// call, and long beside the microseconds of a look. A job that only waits for another process gives a longer one.
+    /// Time until the task is asked again. The default is short beside the milliseconds of a transfer that outlasts a
+    /// call, and long beside the microseconds of a look. A task that only waits for another process gives a longer one.
     [[nodiscard]] virtual std::chrono::microseconds pause() const noexcept { return std::chrono::microseconds{30}; }
 };
 
 class Background {
   public:
-    /// Once the thread runs, it calls `reclaim` now and then between jobs; jobs wait while it blocks. It returns
+    /// Once the thread runs, it calls `reclaim` now and then between tasks; tasks wait while it blocks. It returns
     /// false when there is nothing to reclaim for the moment.
     explicit Background(std::function<bool()> reclaim = {}) : _reclaim(std::move(reclaim)) {}
     ~Background() { stop(); }
     Background(const Background&) = delete;
     Background& operator=(const Background&) = delete;
 
-    /// Takes care of the job until it is done. Asks it after a moment: the caller has just done what can be done now,
-    /// and often comes back before that. Asks a job that is here already at least once more, and soon.
-    void take(std::shared_ptr<Job> job);
+    /// Takes care of the task until it is done. Asks it after a moment: the caller has just done what can be done now,
+    /// and often comes back before that. Asks a task that is here already at least once more, and soon.
+    void take(std::shared_ptr<Task> task);
     /// There is idle memory to reclaim later.
     void reclaim_idle();
-    /// Finishes the jobs that are there and ends the thread. Safe to call twice.
+    /// Finishes the tasks that are there and ends the thread. Safe to call twice.
     void stop() noexcept;
 
   private:
@@ -59,11 +59,11 @@ class Background {
     std::mutex _mutex;
     std::condition_variable _wake;
     struct Entry {
-        std::shared_ptr<Job> job;
+        std::shared_ptr<Task> task;
         bool again;               ///< handed over again since it was last asked, so the answer may be out of date
         Clock::time_point due{};  ///< when it is asked next
     };
-    std::vector<Entry> _jobs;
+    std::vector<Entry> _tasks;
     std::thread _thread;
     Clock::time_point _wakes = Clock::time_point::min();  ///< when the thread looks again; the least while it runs
     bool _wants_reclaim = false;

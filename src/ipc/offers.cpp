@@ -195,18 +195,10 @@ void Outbox::set_available(const Ticket ticket, const std::uint64_t available, c
     }
 }
 
-void Outbox::set_free(const Ticket ticket) noexcept {
+void Outbox::release(const Ticket ticket) noexcept {
     slot(ticket).word.store(word_of(ticket.generation, OfferState::free), std::memory_order_release);
     _reserved[ticket.slot / 64].fetch_and(~(std::uint64_t{1} << (ticket.slot % 64)), std::memory_order_release);
     _in_use.fetch_sub(1, std::memory_order_relaxed);
-}
-
-void Outbox::withdraw(const Ticket ticket) noexcept {
-    set_free(ticket);
-}
-
-void Outbox::release(const Ticket ticket) noexcept {
-    set_free(ticket);
 }
 
 Ticket Outbox::renew(const Ticket ticket, const std::uint32_t further) noexcept {

@@ -9,7 +9,7 @@
 //
 //              offer                claim               finish              release
 //      free ----------> offered ------------> claimed -----------> done ----------> free
-//        |               |  |  withdraw          |  refuse           ^
+//        |               |  |  release           |  refuse           ^
 //        |               |  +--------> free      v                   |
 //        |               |                     refused               |
 //        |               |  spill                |  spill            |
@@ -17,7 +17,7 @@
 //        |  offer a copy             ^  |  claim           finish    |
 //        +---------------------------+  +--------> taken ------------+
 //
-// The sender does offer, spill, withdraw and release; the receiver does claim, refuse and finish. Every use of a slot
+// The sender does offer, spill and release; the receiver does claim, refuse and finish. Every use of a slot
 // has a generation, and the RTS repeats it. An RTS that was kept, copied or forged names a generation that is over.
 //
 // This file knows neither MPI nor GPUs.
@@ -139,7 +139,7 @@ class Outbox {
     Outbox& operator=(const Outbox&) = delete;
 
     /// A free slot for a new offer, except those in `avoided`; nothing when all others are in use. The slot belongs to
-    /// the caller until release() or withdraw().
+    /// the caller until release().
     [[nodiscard]] std::optional<Ticket> reserve(const SlotSet& avoided = {}) noexcept;
     /// Publishes the offer. From now on the receiver may claim it, and read it once it is ready. `shape`: for a source
     /// in strided blocks.
@@ -169,9 +169,7 @@ class Outbox {
     /// meanwhile (or is done with it), so that the spill is not needed. Also false when the receiver has refused the
     /// source and the spill is in device memory.
     [[nodiscard]] bool spill(Ticket ticket, const Location& spill) noexcept;
-    /// Takes back an offer whose RTS was never sent, or a ticket that was never offered.
-    void withdraw(Ticket ticket) noexcept;
-    /// Ends an offer that is done.
+    /// Ends an offer that is done, or whose RTS was never sent, or gives back a ticket that was never offered.
     void release(Ticket ticket) noexcept;
     /// Ends an offer that is done, and keeps its slot for another one, whose number comes `further` later.
     [[nodiscard]] Ticket renew(Ticket ticket, std::uint32_t further = 1) noexcept;
@@ -180,7 +178,6 @@ class Outbox {
 
   private:
     [[nodiscard]] Slot& slot(const Ticket ticket) noexcept { return _table.slots[ticket.slot]; }
-    void set_free(Ticket ticket) noexcept;
 
     OfferTable& _table;
     std::array<std::atomic<std::uint64_t>, (kSlots + 63) / 64> _reserved{};  ///< one bit for each slot

@@ -238,11 +238,11 @@ bool Order::pump() noexcept {
 
 std::chrono::microseconds Order::pause() const noexcept {
     if (_idle < kBusyLooks) {
-        return Job::pause();
+        return Task::pause();
     }
     _sleeps.store(true);
     // Whoever adds a step from now on wakes this thread. A step that was added before has not been seen yet.
-    return _steps.any() ? Job::pause() : std::chrono::duration_cast<std::chrono::microseconds>(kBetweenLooks);
+    return _steps.any() ? Task::pause() : std::chrono::duration_cast<std::chrono::microseconds>(kBetweenLooks);
 }
 
 /// Processes that share a GPU get it in turns. A kernel of one that waits for the other would use up its turn.

@@ -30,7 +30,7 @@ namespace awaken::ipc {
 struct Resources;
 
 /// Thread-safe. The background asks it as long as the process runs.
-class Order final : public Job, public stream::Ordering, public std::enable_shared_from_this<Order> {
+class Order final : public Task, public stream::Ordering, public std::enable_shared_from_this<Order> {
   public:
     using Place = stream::Pages::Place;
     using Clock = std::chrono::steady_clock;

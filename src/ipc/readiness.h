@@ -26,7 +26,7 @@
 
 namespace awaken::ipc {
 
-class Readiness final : public Job {
+class Readiness final : public Task {
   public:
     using Clock = std::chrono::steady_clock;
 

@@ -29,7 +29,7 @@ namespace awaken::ipc {
 struct Resources;
 
 class RendezvousGet final : public transport::IncomingMessage,
-                            public Job,
+                            public Task,
                             public std::enable_shared_from_this<RendezvousGet> {
   public:
     /// For the message of `peer` that has been claimed: as much as fits into the buffer.

@@ -269,7 +269,7 @@ void RendezvousSend::throw_beyond() const {
 }
 
 /// Asks the stream, once, to make the bytes ready.
-void RendezvousSend::tell_in_order(const bool wake) {
+void RendezvousSend::announce_in_order(const bool wake) {
     if (!std::exchange(_asked_to, true)) {
         _resources.order->tell(_peer, _ticket, _buffer, _bytes, _place ? &*_place : nullptr, receipt(), wake);
     }
@@ -454,7 +454,7 @@ void RendezvousSend::give_back() noexcept {
 void RendezvousSend::copy_out() {
     if (_in_order) {
         const std::scoped_lock lock(_mutex);
-        tell_in_order(false);  // what comes later in the stream may overwrite the buffer
+        announce_in_order(false);  // what comes later in the stream may overwrite the buffer
         _resources.order->flush();
         return;
     }
@@ -465,7 +465,7 @@ void RendezvousSend::copy_out() {
 void RendezvousSend::posted(const bool waits) {
     if (_in_order) {
         const std::scoped_lock lock(_mutex);
-        tell_in_order(!waits);
+        announce_in_order(!waits);
         return;
     }
     if (waits) {
@@ -555,7 +555,7 @@ void RendezvousSend::withdraw() noexcept {
         _free = true;
         _traced.end();
         release_all();
-        _resources.outbox.withdraw(_ticket);
+        _resources.outbox.release(_ticket);
     }
 }
 
@@ -586,7 +586,7 @@ bool RendezvousSend::wants_background() const noexcept {
 std::chrono::microseconds RendezvousSend::pause() const noexcept {
     // Where the receiver alone has work to do, it may still refuse what it cannot read.
     constexpr std::chrono::microseconds kBetweenRefusals{500};
-    return wants_background() ? Job::pause() : kBetweenRefusals;
+    return wants_background() ? Task::pause() : kBetweenRefusals;
 }
 
 bool RendezvousSend::pump() noexcept {

@@ -34,7 +34,7 @@ namespace awaken::ipc {
 struct Resources;
 
 class RendezvousSend final : public transport::OutgoingMessage,
-                             public Job,
+                             public Task,
                              public Readiness::Source,
                              public std::enable_shared_from_this<RendezvousSend> {
   public:
@@ -124,7 +124,7 @@ class RendezvousSend final : public transport::OutgoingMessage,
     [[nodiscard]] bool offer_copy_in_device_memory();
     [[nodiscard]] transfer::Location location_of_block() const;
     [[nodiscard]] bool offer_ring();
-    void tell_in_order(bool wake);
+    void announce_in_order(bool wake);
     [[nodiscard]] std::shared_ptr<stream::Receipt> receipt() { return {shared_from_this(), &_receipt}; }
     [[nodiscard]] bool is_queued(transport::Patience patience);
     [[nodiscard]] bool advance_in_order(transport::Patience patience);

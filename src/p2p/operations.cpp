@@ -51,7 +51,7 @@ const char* why_not_in_order(const protocol::SendFacts& facts) {
 
 /// Waits for all work that the program's seemingly synchronous calls left behind: the MPI, and even more the network
 /// card, reads and writes device memory at once.
-bool is_settled(const void* const buffer, const gpu::PointerInfo& info) {
+bool finish_earlier_work(const void* const buffer, const gpu::PointerInfo& info) {
     Layer& owner = layer();
     return owner.gpu().order_after_default_stream(buffer, info).ok() &&
            owner.gpu().finish_default_stream(info.device).ok();
@@ -68,7 +68,7 @@ bool may_call_driver() {
 bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, const std::int64_t count) {
     return located.served && !located.mixed && located.info.kind == gpu::MemoryKind::device &&
            located.info.ipc_capable && located.type->layout.is_contiguous(count) && layer().native_gpu.works() &&
-           is_settled(buffer, located.info);
+           finish_earlier_work(buffer, located.info);
 }
 
 }  // namespace
@@ -271,7 +271,7 @@ std::optional<Posted> SendOperation::take(const SendPath path, Message& message)
     }
     switch (path) {
         case SendPath::native:
-            if (!is_settled(message.buffer, message.located.info)) {
+            if (!finish_earlier_work(message.buffer, message.located.info)) {
                 return std::nullopt;
             }
             owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");

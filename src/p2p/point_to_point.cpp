@@ -48,21 +48,21 @@ void track_progress(std::unique_ptr<MessageOp> message, const bool receives, MPI
 /// Starts to track a nonblocking operation; the program holds the native request.
 void track(std::unique_ptr<MessageOp> message, MPI_Request* const request) {
     AWAKEN_STEP("track all");
-    const bool departs = message->sends();
-    const bool arrives = message->receives();
-    if (!departs && !arrives) {
+    const bool sends = message->sends();
+    const bool receives = message->receives();
+    if (!sends && !receives) {
         return;
     }
-    if (message->progressing() || (departs && arrives)) {
-        track_progress(std::move(message), arrives, request);
+    if (message->progressing() || (sends && receives)) {
+        track_progress(std::move(message), receives, request);
         return;
     }
-    if (!arrives && Requests::is_over_at_once(*request)) {
+    if (!receives && Requests::is_over_at_once(*request)) {
         return;  // the MPI has already sent the staging buffer
     }
     auto operation = make_operation(Operation::Kind::once, message->take_stage());
     operation->handle = operation->native_request = *request;
-    operation->receives = arrives;
+    operation->receives = receives;
     layer().requests.track(std::move(operation));
 }
 
@@ -372,16 +372,16 @@ int send_and_receive(MessageOp& message, Halves& halves, MPI_Status& status) {
     };
     MPI_Status ignored{};
     int received_error = MPI_SUCCESS, sent_error = MPI_SUCCESS;
-    bool departed = halves.sending == MPI_REQUEST_NULL, arrived = false;
+    bool sent = halves.sending == MPI_REQUEST_NULL, received = false;
     const Together together;
     for (WaitLoop waiting;; waiting.turn()) {
-        departed = departed || is_over(halves.sending, sent_error, ignored);
-        if (!arrived && is_over(halves.receiving, received_error, status)) {
-            arrived = true;
+        sent = sent || is_over(halves.sending, sent_error, ignored);
+        if (!received && is_over(halves.receiving, received_error, status)) {
+            received = true;
             status.MPI_ERROR = received_error;
         }
-        const bool over = message.advance(arrived ? &status : nullptr, transport::Patience::short_);
-        if (departed && arrived && over) {
+        const bool over = message.advance(received ? &status : nullptr, transport::Patience::short_);
+        if (sent && received && over) {
             break;
         }
         together.look();

@@ -18,9 +18,8 @@ enum class Kind : std::uint8_t {
     range,        ///< a range that the program marks (awaken_range_push)
     copy,         ///< a copy by a GPU that the layer started
     kernel,       ///< a kernel that the layer started
-    background    ///< work that goes on beside the program: collectives, fragments and messages under way
+    background    ///< work that goes on beside the program: collectives, fragments and messages in flight
 };
-inline constexpr int kKindCount = 6;
 
 /// Event::peer of an event without a peer.
 inline constexpr std::int32_t kNoPeer = INT32_MIN;

@@ -4,8 +4,8 @@
 //
 //     --epochs=N   of each random case (default 12)
 //     --draw=N     only this one of the random cases
-//     --shadows    windows with device memory are the MPI's, over host memory: ranks cannot reach each other's
-//     --strangers  the same, and ranks do not know of each other that all run the layer
+//     --mirrored   windows with device memory are the MPI's, over host memory: ranks cannot reach each other's
+//     --unknown    the same, and ranks do not know of each other that all run the layer
 #include <array>
 #include <atomic>
 #include <complex>
@@ -26,8 +26,8 @@ namespace {
 
 int epochs_at_random = 12;
 bool threads_allowed = false;
-bool shadows = false;
-bool strangers = false;
+bool mirrored = false;
+bool unknown_peers = false;
 
 /// Memory for a window, of the kind that the mix has.
 std::byte* window_memory(Run& run, std::size_t bytes) {
@@ -449,7 +449,7 @@ void accumulate_after_an_empty_block(Run& run) {
     run.store(numbers, halves.data(), sizeof halves);
     const Win window(run, memory, 3 * sizeof(double), sizeof(double));
 #ifdef OPEN_MPI
-    const bool ours = !run.reference() && run.gpu().present() && !shadows;  // Open MPI takes no such type itself
+    const bool ours = !run.reference() && run.gpu().present() && !mirrored;  // Open MPI takes no such type itself
 #else
     const bool ours = true;
 #endif
@@ -467,7 +467,7 @@ void accumulate_after_an_empty_block(Run& run) {
 
 /// Operands on another GPU of the process, while one of its own has not yet done what it was given.
 void accumulate_from_another_gpu(Run& run) {
-    if (shadows || strangers) {
+    if (mirrored || unknown_peers) {
         return;  // what is stored in an epoch is not there yet for what goes through the MPI
     }
     constexpr int kCount = 4096;
@@ -614,7 +614,7 @@ void atomicity(Run& run) {
 
 /// The target makes no call until all others are through with its memory, where no MPI is in between.
 void passive_target(Run& run) {
-    const bool device = !run.reference() && run.gpu().present() && !shadows;
+    const bool device = !run.reference() && run.gpu().present() && !mirrored;
     std::byte* memory = run.input_of(Kind::device, 8000);
     std::byte* source = run.input(1000);
     auto* numbers = run.values<int>(1000);
@@ -693,17 +693,17 @@ void several_threads(Run& run) {
 /// Each rank attaches device and host memory, and tells the others where.
 void dynamic(Run& run) {
     const Ring ring(run);
-    std::byte* first = shadows ? run.host(4096) : exported_memory(run, 4096);
-    std::byte* second = shadows ? run.host(10000) : exported_memory(run, 10000);
+    std::byte* first = mirrored ? run.host(4096) : exported_memory(run, 4096);
+    std::byte* second = mirrored ? run.host(10000) : exported_memory(run, 10000);
     std::byte* plain = run.host(2000);
-    std::byte* refused = run.input_of(shadows ? Kind::device : Kind::pool, 1000);
+    std::byte* refused = run.input_of(mirrored ? Kind::device : Kind::pool, 1000);
     MPI_Win handle = MPI_WIN_NULL;
     OK(MPI_Win_create_dynamic(MPI_INFO_NULL, run.comm, &handle));
     const Win window(run, handle);
     if (!run.reference() && run.gpu().present()) {
         // Memory that others cannot map may be found out later: when it is used.
         const int code = MPI_Win_attach(window, refused, 1000);
-        if (shadows && code == MPI_SUCCESS) {
+        if (mirrored && code == MPI_SUCCESS) {
             OK(MPI_Win_detach(window, refused));
         } else {
             run.expect(error_class(code) == MPI_ERR_UNSUPPORTED_OPERATION,
@@ -788,7 +788,7 @@ void allocated(Run& run) {
 /// Each rank reaches the next one's part by a pointer, and by operations.
 void shared(Run& run, bool apart) {
     const Ring ring(run);
-    const bool device = !run.reference() && run.gpu().present() && !shadows;
+    const bool device = !run.reference() && run.gpu().present() && !mirrored;
     MPI_Info info;
     OK(MPI_Info_create(&info));
     if (device) {
@@ -858,8 +858,8 @@ void attributes(Run& run) {
         // Whether some member's memory is reached through a shadow.
         const Kind kind = run.kind_of(memory);
         const bool device = kind == Kind::device || kind == Kind::interior || is_shadowed(kind);
-        int shadowed = is_shadowed(kind) || (shadows && device) ? 1 : 0;
-        if (!strangers) {
+        int shadowed = is_shadowed(kind) || (mirrored && device) ? 1 : 0;
+        if (!unknown_peers) {
             OK(MPI_Allreduce(MPI_IN_PLACE, &shadowed, 1, MPI_INT, MPI_MAX, run.comm));
         }
         run.expect((*static_cast<int*>(attribute) == MPI_WIN_SEPARATE) == (shadowed != 0), "the memory model is wrong");
@@ -890,7 +890,7 @@ void wrong_ranges(Run& run) {
     const auto range = [&](const char* what, int code) {
         run.expect(error_class(code) == MPI_ERR_RMA_RANGE, std::string(what) + " gives " + error_text(code));
     };
-    if (!strangers) {  // they do not tell each other how large their windows are
+    if (!unknown_peers) {  // they do not tell each other how large their windows are
         range("a put past the end", MPI_Put(source, 10, MPI_BYTE, ring.next, 991, 10, MPI_BYTE, window));
         range("a put that is too long", MPI_Put(source, 1001, MPI_BYTE, ring.next, 0, 1001, MPI_BYTE, window));
         range("an accumulate past the end",
@@ -898,7 +898,7 @@ void wrong_ranges(Run& run) {
     }
     const int before = MPI_Get(source, 10, MPI_BYTE, ring.next, -1, 10, MPI_BYTE, window);
     run.expect(error_class(before) == MPI_ERR_DISP, "a get before the begin gives " + error_text(before));
-    if (!shadows) {
+    if (!mirrored) {
         const int truncated = MPI_Put(source, 11, MPI_BYTE, ring.next, 0, 10, MPI_BYTE, window);
         run.expect(error_class(truncated) == MPI_ERR_TRUNCATE, "a put of too much gives " + error_text(truncated));
     }
@@ -940,7 +940,7 @@ void undefined_operations(Run& run) {
     const std::array others{MPI_COMM_WORLD, MPI_COMM_SELF};
     const Win window(run, memory, 1024, 1);
     OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, ring.next, 0, window));
-    if (!run.reference() && run.gpu().present() && !shadows) {
+    if (!run.reference() && run.gpu().present() && !mirrored) {
         for (MPI_Comm other : others) {
             OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
         }
@@ -983,7 +983,7 @@ extern "C" void count_window_error(MPI_Win* window, int* code, ...) {
 /// window is known.
 void memory_gone_before_the_window(Run& run) {
     std::byte* source = run.input(64);
-    if (run.reference() || !run.gpu().present() || !shadows) {
+    if (run.reference() || !run.gpu().present() || !mirrored) {
         return;
     }
     constexpr std::size_t kBytes = 4096;
@@ -1030,7 +1030,7 @@ void no_memory(Run& run) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return;  // these end a process that gets no memory
 #endif
-    if (run.reference() || !run.gpu().present() || strangers) {
+    if (run.reference() || !run.gpu().present() || unknown_peers) {
         return;
     }
     void* memory = run.gpu().allocate(Kind::pool, kBytes);
@@ -1341,8 +1341,8 @@ int main(int argc, char** argv) {
         epochs_at_random = std::stoi(*epochs);
     }
     const auto only_seed = take_option(argc, argv, "--draw");
-    strangers = take_option(argc, argv, "--strangers").has_value();
-    shadows = take_option(argc, argv, "--shadows").has_value() || strangers;
+    unknown_peers = take_option(argc, argv, "--unknown").has_value();
+    mirrored = take_option(argc, argv, "--mirrored").has_value() || unknown_peers;
     Suite suite(argc, argv);
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);

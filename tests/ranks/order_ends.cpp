@@ -69,7 +69,7 @@ struct Rank {
 
 void say(const std::string& mode) {
     const std::string text = "ok " + mode + "\n";
-    tell_survivor_file(text);
+    write_survivor_file(text);
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
 }

@@ -278,7 +278,7 @@ void survive(int code, const char* call) {
     MPI_Error_class(code, &error_class);
     const std::string error = format(": class %d: ", error_class) + error_text(code);
     const std::string text = format("survivor: %s%s\n", call, well ? " succeeded" : error.c_str());
-    tell_survivor_file(text);
+    write_survivor_file(text);
     std::fputs(text.c_str(), stdout);
     if (well) {
         return;

@@ -114,7 +114,7 @@ inline std::string format(const char* pattern, ...) {
 
 /// Tells the file SURVIVOR_FILE, if any, whole or not at all: launchers end a survivor of another rank's death at any
 /// moment, and one that is gone already can pass on no output.
-inline void tell_survivor_file(const std::string& text) {
+inline void write_survivor_file(const std::string& text) {
     const char* const name = std::getenv("SURVIVOR_FILE");
     if (name == nullptr) {
         return;

@@ -28,9 +28,9 @@ using namespace std::chrono_literals;
 constexpr auto kLimit = 60s;
 
 /// Counts how often it was asked, and goes on for as long as it is told to.
-class CountingJob final : public Job {
+class CountingTask final : public Task {
   public:
-    explicit CountingJob(std::function<bool(int)> is_over, const std::chrono::microseconds pause = 30us)
+    explicit CountingTask(std::function<bool(int)> is_over, const std::chrono::microseconds pause = 30us)
         : _is_over(std::move(is_over)), _pause(pause) {}
 
     bool pump() noexcept override {
@@ -69,8 +69,8 @@ class CountingJob final : public Job {
     std::thread::id _thread;
 };
 
-std::shared_ptr<CountingJob> job_of(const int pumps) {
-    return std::make_shared<CountingJob>([pumps](const int pump) { return pump >= pumps; });
+std::shared_ptr<CountingTask> job_of(const int pumps) {
+    return std::make_shared<CountingTask>([pumps](const int pump) { return pump >= pumps; });
 }
 
 std::ptrdiff_t threads_of_this_process() {
@@ -137,7 +137,7 @@ TEST(BackgroundTest, AJobIsAskedUntilItIsOverAndNotOnceMore) {
 
 TEST(BackgroundTest, LetsGoOfAJobThatIsOver) {
     Background background;
-    std::weak_ptr<CountingJob> watched;
+    std::weak_ptr<CountingTask> watched;
     {
         const auto job = job_of(3);
         watched = job;
@@ -150,9 +150,9 @@ TEST(BackgroundTest, LetsGoOfAJobThatIsOver) {
 TEST(BackgroundTest, KeepsAJobThatNobodyElseHolds) {
     Background background;
     std::atomic<int> pumps{0};
-    std::weak_ptr<Job> watched;
+    std::weak_ptr<Task> watched;
     {
-        const auto job = std::make_shared<CountingJob>([&](const int pump) {
+        const auto job = std::make_shared<CountingTask>([&](const int pump) {
             pumps = pump;
             return pump == 20;
         });
@@ -166,7 +166,7 @@ TEST(BackgroundTest, KeepsAJobThatNobodyElseHolds) {
 TEST(BackgroundTest, AJobThatWaitsDoesNotHoldOthersUp) {
     Background background;
     std::atomic<bool> may_end{false};
-    const auto waiting = std::make_shared<CountingJob>([&](int) { return may_end.load(); });
+    const auto waiting = std::make_shared<CountingTask>([&](int) { return may_end.load(); });
     background.take(waiting);
     ASSERT_TRUE(waiting->wait_until_pumped(1));
     for (int i = 0; i < 20; ++i) {
@@ -180,7 +180,7 @@ TEST(BackgroundTest, AJobThatWaitsDoesNotHoldOthersUp) {
 
 TEST(BackgroundTest, AJobWithALongPauseIsNotAskedAlongWithOthers) {
     Background background;
-    const auto waiting = std::make_shared<CountingJob>([](const int pump) { return pump >= 3; }, 1h);
+    const auto waiting = std::make_shared<CountingTask>([](const int pump) { return pump >= 3; }, 1h);
     background.take(waiting);
     ASSERT_TRUE(waiting->wait_until_pumped(1));
     for (int i = 0; i < 5; ++i) {
@@ -199,7 +199,7 @@ TEST(BackgroundTest, AJobWithALongPauseIsNotAskedAlongWithOthers) {
 TEST(BackgroundTest, AJobThatIsHereAlreadyIsNotTakenTwice) {
     Background background;
     std::atomic<bool> may_end{false};
-    const auto job = std::make_shared<CountingJob>([&](int) { return may_end.load(); });
+    const auto job = std::make_shared<CountingTask>([&](int) { return may_end.load(); });
     for (int i = 0; i < 10; ++i) {
         background.take(job);
     }
@@ -223,7 +223,7 @@ TEST(BackgroundTest, SleepsWhileThereIsNothingToDoAndWakesAgain) {
 TEST(BackgroundTest, AJobMayHandOverAnotherOne) {
     Background background;
     const auto second = job_of(4);
-    const auto first = std::make_shared<CountingJob>([&](const int pump) {
+    const auto first = std::make_shared<CountingTask>([&](const int pump) {
         if (pump == 2) {
             background.take(second);
         }
@@ -236,7 +236,7 @@ TEST(BackgroundTest, AJobMayHandOverAnotherOne) {
 
 TEST(BackgroundTest, StopFinishesWhatIsThere) {
     Background background;
-    std::vector<std::shared_ptr<CountingJob>> jobs;
+    std::vector<std::shared_ptr<CountingTask>> jobs;
     for (int i = 0; i < 10; ++i) {
         jobs.push_back(job_of(20 + i));
         background.take(jobs.back());
@@ -346,7 +346,7 @@ TEST(BackgroundTest, AJobMayWaitForHousekeeping) {
         looked = true;
         return false;
     });
-    const auto job = std::make_shared<CountingJob>([&](int) { return looked.load(); });
+    const auto job = std::make_shared<CountingTask>([&](int) { return looked.load(); });
     background.take(job);
     background.reclaim_idle();
     EXPECT_TRUE(job->wait_until_over());
@@ -384,7 +384,7 @@ TEST(BackgroundTest, TheProgramsSignalsAreNotDeliveredToIt) {
     sigset_t seen_inside;
     sigemptyset(&seen_inside);
     Background background;
-    const auto job = std::make_shared<CountingJob>([&](int) {
+    const auto job = std::make_shared<CountingTask>([&](int) {
         pthread_sigmask(SIG_BLOCK, nullptr, &seen_inside);
         return may_end.load();
     });

@@ -126,7 +126,7 @@ TEST_F(OffersTest, ARefusedOfferIsSpilledAndTaken) {
 
 TEST_F(OffersTest, AnOfferWhoseHeaderWasNotSentIsWithdrawn) {
     const Ticket ticket = offered();
-    out.withdraw(ticket);
+    out.release(ticket);
     EXPECT_EQ(out.in_use(), 0u);
     EXPECT_FALSE(in.claim(header_of(ticket)));
 }
@@ -151,7 +151,7 @@ TEST_F(OffersTest, AHeaderWorksOnce) {
             EXPECT_EQ(out.state(*later), OfferState::offered);
             return;
         }
-        out.withdraw(*later);
+        out.release(*later);
     }
     FAIL() << "the slot was never used again";
 }
@@ -262,7 +262,7 @@ TEST_F(OffersTest, WhenAllSlotsAreInUseThereIsNone) {
     }
     EXPECT_EQ(slots.size(), kSlots);
     EXPECT_FALSE(out.reserve());
-    out.withdraw(tickets[10]);
+    out.release(tickets[10]);
     const auto again = out.reserve();
     ASSERT_TRUE(again);
     EXPECT_EQ(again->slot, tickets[10].slot);
@@ -293,7 +293,7 @@ TEST_F(OffersTest, AProbeLearnsTheTrueSize) {
     EXPECT_FALSE(Inbox(*table, kReceiver + 1).size_of(length).bytes);
     EXPECT_FALSE(in.size_of(length + 1).bytes);
     EXPECT_FALSE(in.size_of(rts_length((ticket.slot + 1) % kSlots)).bytes);
-    out.withdraw(ticket);
+    out.release(ticket);
     EXPECT_FALSE(in.size_of(length).bytes);
 }
 
@@ -449,7 +449,7 @@ TEST_F(OffersTest, ATicketThatWasNeverOfferedIsWithdrawnAndHasNoHeader) {
     EXPECT_EQ(out.in_use(), 1u);
     EXPECT_FALSE(in.claim(header_of(*ticket)));
     EXPECT_FALSE(in.size_of(rts_length(ticket->slot)).bytes);
-    out.withdraw(*ticket);
+    out.release(*ticket);
     EXPECT_EQ(out.in_use(), 0u);
     const auto again = out.reserve();
     ASSERT_TRUE(again);
@@ -461,7 +461,7 @@ TEST_F(OffersTest, ACopyIsWithdrawnLikeAnOffer) {
     const auto ticket = out.reserve();
     ASSERT_TRUE(ticket);
     out.offer_copy(*ticket, kReceiver, 8, shared_location(), 8);
-    out.withdraw(*ticket);
+    out.release(*ticket);
     EXPECT_FALSE(in.claim(header_of(*ticket)));
     EXPECT_FALSE(in.size_of(rts_length(ticket->slot)).bytes);
     EXPECT_EQ(out.in_use(), 0u);
@@ -567,7 +567,7 @@ TEST_F(OffersTest, SlotsThatAReceiverCouldTakeForPlainMessagesAreAvoided) {
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
         all.add(slot);
     }
-    out.withdraw(*ticket);
+    out.release(*ticket);
     EXPECT_FALSE(out.reserve(all));
 }
 
@@ -635,7 +635,7 @@ TEST_F(OffersTest, AProbeNeverLearnsTheSizeOfAnotherMessage) {
             const auto ticket = out.reserve();
             ASSERT_TRUE(ticket);
             out.offer(*ticket, kReceiver, ticket->generation, device_location());
-            out.withdraw(*ticket);
+            out.release(*ticket);
         }
     });
     int wrong = 0;
@@ -669,7 +669,7 @@ TEST_F(OffersTest, ManyThreadsReserveDifferentSlots) {
                     shared = true;
                 }
                 holders[ticket->slot].fetch_sub(1);
-                out.withdraw(*ticket);
+                out.release(*ticket);
             }
         });
     }
