@@ -11,8 +11,17 @@ import pytest
 
 
 # Not on builds with sanitizers: to look at memory, UndefinedBehaviorSanitizer opens a pipe.
-@pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
-@pytest.mark.parametrize("mpi", ["mpich", "openmpi", "mpi5"])
+@pytest.mark.parametrize(
+    ("mpi", "emulate"),
+    [
+        ("mpich", "cuda:2"),
+        ("openmpi", "hip:2"),
+        *(
+            pytest.param(mpi, emulate, marks=pytest.mark.long)
+            for mpi, emulate in (("mpich", "hip:2"), ("openmpi", "cuda:2"), ("mpi5", "cuda:2"), ("mpi5", "hip:2"))
+        ),
+    ],
+)
 def test_a_process_without_descriptors_takes_nobody_for_dead(
     mpi: str,
     emulate: str,

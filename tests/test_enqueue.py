@@ -162,7 +162,7 @@ def calls_by_library(
         ("mpich", "cuda:2", 2, {}),
         ("openmpi", "hip:3", 3, {}),
         ("openmpi", "cuda:3", 3, {"AWAKEN_TEST_NODES": "2"}),
-        ("mpich", "hip:4", 4, {"AWAKEN_TEST_DELAYS": "5:300"}),
+        pytest.param("mpich", "hip:4", 4, {"AWAKEN_TEST_DELAYS": "5:300"}, marks=pytest.mark.long),
         ("mpi5", "cuda:2", 2, {"AWAKEN_COLLECTIVES": "* : ccl"}),
         ("mpich", "cuda:2", 2, {"AWAKEN_EMULATE_CONNECTIONS": "1", "AWAKEN_PINNED_POOL": "16K"}),
     ],

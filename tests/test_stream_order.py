@@ -126,7 +126,9 @@ LONG_BATCHES: tuple[Batch, ...] = tuple(
 )
 
 
-@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:4"), ("openmpi", "hip:4")])
+@pytest.mark.parametrize(
+    ("mpi", "emulate"), [pytest.param("mpich", "cuda:4", marks=pytest.mark.long), ("openmpi", "hip:4")]
+)
 def test_parts_of_collectives_between_nodes(
     mpi: str,
     emulate: str,
