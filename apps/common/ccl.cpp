@@ -120,7 +120,12 @@ std::string Ccl::open() {
 
 std::string Ccl::connect() {
     const auto failure = [&](const char* call, int result) {
-        return std::string(call) + ": " + _functions->get_error_string(result) + "; each rank needs a GPU of its own";
+        // No chain of "+": GCC 12 warns of a copy beyond the end in std::string's own move.
+        std::string text = call;
+        text += ": ";
+        text += _functions->get_error_string(result);
+        text += "; each rank needs a GPU of its own";
+        return text;
     };
     CclFunctions::UniqueId id = {};
     int result = ccl_success;
