@@ -906,6 +906,7 @@ void check_combinations(Parser& parser) {
         [](const ContenderChoice& contender) { return needs_layer(contender.kind) && contender.environment.empty(); });
     const bool takes_layer = layered != options.contenders.end() && options.launchers.empty();
     const char* const compare = "add --compare, such as --compare native,awaken";
+    const char* const launch = "add --compare, or write the launcher before it: mpiexec -n 4 awaken bench ...";
     const struct {
         bool wrong;
         std::string cause;
@@ -917,8 +918,8 @@ void check_combinations(Parser& parser) {
         {!options.validate && options.validation_column, "--no-check contradicts -c", "leave out one"},
         {compares && options.vary_window && test.family == Family::multiple_bandwidth, "-V is not for comparisons",
          "compare at one window: -W N"},
-        {!compares && !options.launchers.empty(), "--launcher is for comparisons", compare},
-        {!compares && options.launched_ranks > 0, "--ranks is for comparisons", compare},
+        {!compares && !options.launchers.empty(), "--launcher is for comparisons", launch},
+        {!compares && options.launched_ranks > 0, "--ranks is for comparisons", launch},
         {parser.has("--partitions") && test.family != Family::partitioned_latency,
          "--partitions is for partitioned_latency", "leave it out"},
         // The layer waits for kernels that write device memory; other memory is for the program to wait for.
@@ -1265,8 +1266,8 @@ std::string help_text(const TestInfo* test) {
                "       awaken bench --list\n"
                "       awaken bench NAME --help\n\n"
                "Measures MPI with the options and the output of the OSU micro-benchmarks. NAME is a test of\n"
-               "`awaken bench --list`, with or without osu_ before it. Run it under the MPI's launcher:\n"
-               "mpiexec -n 2 awaken bench latency D D\n\n" +
+               "`awaken bench --list`, with or without osu_ before it. Run it under the MPI's launcher\n"
+               "(mpiexec -n 4 awaken bench allreduce D D); without one it starts as few ranks as the test needs.\n\n" +
                std::string(kSidesHelp) +
                "\nOptions of the OSU micro-benchmarks; each test takes those that its --help lists:\n" +
                option_lines(nullptr, true) + "\nFurther options:\n" + option_lines(nullptr, false);

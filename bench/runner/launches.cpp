@@ -200,9 +200,28 @@ fs::path default_launcher(const fs::path& awaken) {
     return {};
 }
 
-/// The launch command of a contender.
-std::vector<std::string> launcher_of(const ContenderChoice& contender, const TestInfo& test, const Options& options,
-                                     const fs::path& awaken) {
+/// The launch command that nobody names. Throws Error with `remedy` where there is no launcher.
+std::vector<std::string> default_command(const TestInfo& test, const Options& options, const fs::path& awaken,
+                                         const std::string& what, const char* const remedy) {
+    const fs::path found = default_launcher(awaken);
+    if (found.empty()) {
+        throw Error("no launcher is found to start " + what + " with: there is no mpiexec beside awaken or in PATH",
+                    remedy);
+    }
+    const int ranks = options.launched_ranks != 0 ? options.launched_ranks
+                      : test.exact_ranks != 0     ? test.exact_ranks
+                                                  : test.minimum_ranks;
+    std::vector<std::string> command = {found.native(), "-n", std::to_string(ranks)};
+    if (!options.quiet_notes) {
+        // On stderr: what reads the output of OMB finds nothing new there.
+        std::fprintf(stderr, "awaken: no launcher is named, so %s runs under %s -n %d\n", what.c_str(), found.c_str(),
+                     ranks);
+    }
+    return command;
+}
+
+/// The launch command that --launcher gives a contender; nothing where it names none.
+std::optional<std::vector<std::string>> named_command(const ContenderChoice& contender, const Options& options) {
     const std::string* common = nullptr;
     for (const std::string& launcher : options.launchers) {
         const std::size_t equals = launcher.find('=');
@@ -221,28 +240,23 @@ std::vector<std::string> launcher_of(const ContenderChoice& contender, const Tes
             common = &launcher;
         }
     }
-    if (common == nullptr) {
-        const fs::path found = default_launcher(awaken);
-        if (found.empty()) {
-            throw Error("no launcher is found to start " + contender.name +
-                            " with: there is no mpiexec beside awaken or in PATH",
-                        "load the module of your MPI, or give --launcher 'mpiexec -n 2'");
-        }
-        const int ranks = options.launched_ranks != 0 ? options.launched_ranks
-                          : test.exact_ranks != 0     ? test.exact_ranks
-                                                      : test.minimum_ranks;
-        return {found.native(), "-n", std::to_string(ranks)};
-    }
-    return launch_words(*common, options.launched_ranks);
+    return common != nullptr ? std::optional(launch_words(*common, options.launched_ranks)) : std::nullopt;
 }
 
 /// Contenders with the same command share a launch, except in `first`: what one of them does there would no longer be
 /// the first of its processes.
 std::vector<Launch> make_launches(const CommandLine& command_line, const fs::path& awaken) {
     const bool apart = command_line.test->family == Family::first;
+    const Options& options = command_line.options;
+    std::vector<std::string> common;
     std::vector<Launch> launches;
-    for (const ContenderChoice& contender : command_line.options.contenders) {
-        std::vector<std::string> command = launcher_of(contender, *command_line.test, command_line.options, awaken);
+    for (const ContenderChoice& contender : options.contenders) {
+        const std::optional<std::vector<std::string>> named = named_command(contender, options);
+        if (!named && common.empty()) {
+            common = default_command(*command_line.test, options, awaken, contender.name,
+                                     "load the module of your MPI, or give --launcher 'mpiexec -n 2'");
+        }
+        std::vector<std::string> command = named ? *named : common;
         if (!contender.environment.empty()) {
             // By env(1) and not by the launcher's own options, which every launcher spells in its own way.
             command.emplace_back("env");
@@ -697,6 +711,10 @@ std::vector<RunResult> run_first(const CommandLine& command_line, const std::spa
 
 }  // namespace
 
+bool starts_its_ranks(const CommandLine& command_line) {
+    return command_line.options.turns.empty() && command_line.test->minimum_ranks > 1 && !is_launched();
+}
+
 bool needs_launches(const CommandLine& command_line) {
     const Options& options = command_line.options;
     if (!options.turns.empty() || options.contenders.empty()) {
@@ -709,7 +727,7 @@ bool needs_launches(const CommandLine& command_line) {
         }
         return true;
     }
-    const bool needed = !options.launchers.empty() || (command_line.test->minimum_ranks > 1 && !is_launched()) ||
+    const bool needed = !options.launchers.empty() || starts_its_ranks(command_line) ||
                         std::any_of(options.contenders.begin(), options.contenders.end(),
                                     [](const ContenderChoice& contender) { return !contender.environment.empty(); });
     if (!needed && options.launched_ranks > 0) {
@@ -717,6 +735,23 @@ bool needs_launches(const CommandLine& command_line) {
                     "leave it out under a launcher, or run `awaken bench` without one");
     }
     return needed;
+}
+
+void become_launcher(const CommandLine& command_line, const std::span<char* const> words, const fs::path& awaken) {
+    const TestInfo& test = *command_line.test;
+    std::vector<std::string> command =
+        default_command(test, command_line.options, awaken, test.name,
+                        "load the module of your MPI, or write its launcher before `awaken bench`");
+    command.insert(command.end(), {awaken.native(), "bench"});
+    command.insert(command.end(), words.begin(), words.end());
+    std::vector<char*> arguments;
+    for (std::string& word : command) {
+        arguments.push_back(word.data());
+    }
+    arguments.push_back(nullptr);
+    execv(arguments.front(), arguments.data());
+    throw Error(command.front() + " cannot be started (" + std::strerror(errno) + ")",
+                "write the launcher of your MPI before `awaken bench`");
 }
 
 int run_launches(const CommandLine& command_line, const std::span<char* const> words, const fs::path& awaken) {

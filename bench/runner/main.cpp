@@ -69,8 +69,12 @@ int run(const std::span<char*> words) {
     }
     const fs::path folder = own_folder();
     const fs::path prefix = folder.parent_path().parent_path().parent_path();
+    const fs::path awaken = prefix / "bin" / "awaken";
     if (needs_launches(command_line)) {
-        return run_launches(command_line, words, prefix / "bin" / "awaken");
+        return run_launches(command_line, words, awaken);
+    }
+    if (starts_its_ranks(command_line)) {
+        become_launcher(command_line, words, awaken);
     }
     const FoundMpi mpi = find_mpi(prefix.native());
     const ModuleMain entry = open_module(folder, "bench", mpi);

@@ -270,6 +270,23 @@ def test_no_launcher_at_all(compare: Callable[..., harness.Result], tmp_path: Pa
     result = compare("latency", "--compare", "native,awaken", PATH=str(tmp_path))
     assert result.status == 2, result.explain()
     assert "no launcher is found to start native with" in result.output and "--launcher" in result.output
+    result = compare("latency", PATH=str(tmp_path))
+    assert result.status == 2, result.explain()
+    assert "no launcher is found to start latency with" in result.output and "before `awaken bench`" in result.output
+
+
+@pytest.mark.parametrize("more", [(), ("--compare", "native"), ("--quiet",)], ids=["alone", "compared", "quiet"])
+def test_ranks_that_nobody_has_started(
+    compare: Callable[..., harness.Result], mpi_named: Callable[[str], harness.Mpi], more: tuple[str, ...]
+) -> None:
+    """Two, and it is said who starts them."""
+    mpi = mpi_named("mpich")
+    path = f"{mpi.mpiexec.parent}:{harness.clean_environment()['PATH']}"
+    result = compare("allreduce", "-m", "4:8", "-i", "2", *more, PATH=path)
+    result.check()
+    assert len([line for line in result.output.splitlines() if line.split()[:1] in (["4"], ["8"])]) in (2, 4)
+    note = f"awaken: no launcher is named, so {'native' if more[1:] else 'allreduce'} runs under {mpi.mpiexec} -n 2"
+    assert result.output.count(note) == (0 if "--quiet" in more else 1), result.output
 
 
 def test_ranks_of_a_launched_comparison(mpi_named: Callable[[str], harness.Mpi], awaken_program: Path) -> None:
@@ -296,7 +313,11 @@ def test_ranks_of_a_launched_comparison(mpi_named: Callable[[str], harness.Mpi],
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--ranks", "2"), "--ranks is for comparisons"),
+        (("--ranks", "2"), "--ranks is for comparisons: add --compare, or write the launcher before it"),
+        (
+            ("--launcher", "mpiexec -n 2"),
+            "--launcher is for comparisons: add --compare, or write the launcher before it",
+        ),
         (("--compare", "native", "--launcher", "y=mpiexec -n 2"), "names the contender y"),
         (("--compare", "native", "--launcher", "mpiexec -n 2 |"), "is no command"),
         (("--compare", "native", "--launcher", "mpiexec 'x"), "is no command"),
