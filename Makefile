@@ -33,9 +33,9 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
 	    printf '%-18s%s\n' "$$target" "$$text"; done
 
-demo: ## set up, build what is shown, and show Awaken at work (no GPU needed)
+demo: ## set up, build and install what is shown, and show Awaken at work (no GPU needed)
 	@$(SETUP) build
-	@$(BUILD) --first-look demo
+	@$(BUILD) --first-look demo --install
 	@$(IN_VENV) .venv/bin/python apps/demo.py --build build/$(PRESET) $(DEMO_ARGS)
 
 test: ## set up, build, and run the test suite

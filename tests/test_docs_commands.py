@@ -7,17 +7,20 @@ A page is one shell session from top to bottom, in a copy of the tree's layout. 
     ```sh          every line but comments and blank ones
     four blanks    a line whose first word is one of TOOLS
 
-A line that ends with a backslash goes on in the next. Each line of output must be among those that the command printed,
-whatever its numbers, blanks, folders and host are; `...` stands for lines that may differ. A command must succeed. A
-comment before a block changes that:
+A line that ends with a backslash goes on in the next. The output is what the command printed, whatever its numbers,
+blanks, folders and host are, and the order of its lines, which may come from several ranks; where it has a line `...`,
+it is a part of that. A command must succeed. A comment before a block changes that:
 
     <!-- fails -->               each command of the block must fail
     <!-- needs: gfortran -->     the block runs where these programs are in PATH
+    <!-- set up -->              the block runs in a fresh clone only: `make test` has done it
     <!-- not run: REASON -->     the block does not run
 
-Pages of the tutorial begin with the commands of its README. On other pages programs find four emulated GPUs, `./app`
-is a program that sends device memory, and commands that NOT_RUN names do not run. Of those, the options of `awaken` and
-the targets of `make` must at least exist.
+README.md finds in .venv/bin what `make demo` puts there, and no GPU. Pages of the tutorial begin with the commands of
+its README. On other pages programs find four emulated GPUs, `./app` is a program that sends device memory, and commands
+that NOT_RUN names do not run. Of those, the options of `awaken` and the targets of `make` must at least exist.
+
+With --long, README.md and the tutorial also run in a fresh clone, from `make demo` on.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,11 +40,12 @@ import harness
 import pytest
 
 ROOT = harness.ROOT
+README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial"
 TUTORIAL_PAGES = sorted(TUTORIAL.glob("[0-9]-*.md"))
 OTHER_PAGES = [
     page
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in (ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
     # How it is built; what was measured where.
     if page.name not in ("architecture.md", "performance.md", "performance-values.md", "protocol.md")
 ]
@@ -73,6 +78,7 @@ class Command:
     output: list[str] = field(default_factory=list)
     fails: bool = False
     needs: tuple[str, ...] = ()
+    set_up: bool = False
     not_run: str = ""
 
     def __str__(self) -> str:
@@ -90,7 +96,7 @@ def commands_of(page: Path, text: str) -> list[Command]:
             if not fence:
                 marks = {}
             continue
-        mark = re.fullmatch(r"<!-- (fails|needs|not run)(?:: (.*))? -->", line)
+        mark = re.fullmatch(r"<!-- (fails|needs|set up|not run)(?:: (.*))? -->", line)
         if mark and not fence:
             marks[mark[1]] = mark[2] or ""
             continue
@@ -103,7 +109,11 @@ def commands_of(page: Path, text: str) -> list[Command]:
             found[-1].text += "\n" + line.strip()
         elif bare is not None and bare.strip() and not bare.startswith("#"):
             needs = tuple(marks.get("needs", "").split())
-            found.append(Command(page, number, bare.strip(), [], "fails" in marks, needs, marks.get("not run", "")))
+            found.append(
+                Command(
+                    page, number, bare.strip(), [], "fails" in marks, needs, "set up" in marks, marks.get("not run", "")
+                )
+            )
         elif fence == "console" and found:
             found[-1].output.append(line)
         pending = bool(found) and line.endswith("\\") and (pending or bare is not None)
@@ -115,7 +125,9 @@ def reason_not_to_run(command: Command) -> str:
     missing = [program for program in command.needs if shutil.which(program) is None]
     if missing:
         return f"{' and '.join(missing)} is not installed"
-    if command.not_run or TUTORIAL in command.page.parents:
+    if command.set_up:
+        return "make test has done it"
+    if command.not_run or command.page == README or TUTORIAL in command.page.parents:
         return command.not_run
     return next((reason for pattern, reason in NOT_RUN if re.search(pattern, command.text)), "")
 
@@ -130,24 +142,55 @@ def plain(line: str) -> str:
     return " ".join(line.split())
 
 
-def missing_lines(expected: Sequence[str], printed: str) -> list[str]:
-    lines = {plain(line) for line in printed.splitlines()}
-    return [line for line in expected if plain(line) not in lines and line.strip() not in ("", "...")]
+def differences(expected: Sequence[str], printed: str) -> list[str]:
+    """Of what a page shows (no lines: it tells nothing of the output) to what was printed."""
+    lines = Counter(filter(None, map(plain, printed.splitlines())))
+    shown = Counter(plain(line) for line in expected if line.strip() not in ("", "..."))
+    found = [f"it does not print: {line}" for line in (shown - lines).elements()]
+    if shown and "..." not in expected:
+        found += [f"it prints, too: {line}" for line in (lines - shown).elements()]
+    return found
+
+
+def linked_tree(root: Path) -> None:
+    """The tree's layout, with .venv/bin as `make demo` leaves it."""
+    (root / "build").mkdir(parents=True)
+    for entry in ROOT.iterdir():
+        if entry.name not in (".venv", "build", ".git"):
+            (root / entry.name).symlink_to(entry)
+    (root / "build" / "release").symlink_to(harness.build_dir())
+    programs = root / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for entry in (ROOT / ".venv").iterdir():
+        if entry.name != "bin":
+            (root / ".venv" / entry.name).symlink_to(entry)
+    for entry in (*(ROOT / ".venv" / "bin").iterdir(), *(harness.build_dir() / "bin").glob("osu_*"), harness.awaken()):
+        (programs / entry.name).unlink(missing_ok=True)
+        (programs / entry.name).symlink_to(entry)
+
+
+def fresh_clone(root: Path) -> None:
+    """What is under version control or could be, and nothing that was set up or built."""
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, timeout=harness.HANG_S, check=True,
+    ).stdout  # fmt: skip
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():  # not where it is deleted and not yet committed
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, root / name)
 
 
 class Session:
-    """A shell whose folder and exported variables last from command to command, in a copy of the tree's layout."""
+    """A shell whose folder and exported variables last from command to command, in a tree of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root, self.state = folder / "awaken", folder / "state"
-        (self.root / "build").mkdir(parents=True)
+    def __init__(
+        self, folder: Path, fill: Callable[[Path], None] = linked_tree, limit_s: float = COMMAND_LIMIT_S
+    ) -> None:
+        self.root, self.state, self.limit_s = folder / "awaken", folder / "state", limit_s
+        fill(self.root)
         self.state.mkdir()
         (folder / "home").mkdir()
-        for entry in ROOT.iterdir():
-            if entry.name not in (".venv", "build", ".git"):
-                (self.root / entry.name).symlink_to(entry)
-        (self.root / ".venv").symlink_to(ROOT / ".venv")
-        (self.root / "build" / "release").symlink_to(harness.build_dir())
         (self.state / "folder").write_text(str(self.root))
         self.home = folder / "home"
 
@@ -172,7 +215,7 @@ class Session:
         )
         # An MPI whose rank is killed, as on the way of a command that fails and of the doctor, leaves its files behind.
         files = harness.FILES_OF_MPIS
-        result = harness.run(["bash", str(script)], self.environment(variables), COMMAND_LIMIT_S, foreign_files=files)
+        result = harness.run(["bash", str(script)], self.environment(variables), self.limit_s, foreign_files=files)
         for file in result.left:
             if file.name.startswith(files):
                 file.unlink(missing_ok=True)
@@ -181,7 +224,7 @@ class Session:
             problems.append(
                 f"exit status {result.status}, where the command {'fails' if command.fails else 'succeeds'}"
             )
-        problems += [f"it does not print: {line}" for line in missing_lines(command.output, result.output)]
+        problems += differences(command.output, result.output)
         if not problems:
             return ""
         return "\n".join([str(command), *problems, "--- what it printed ---", result.output[-4000:]])
@@ -228,6 +271,30 @@ def mpi(awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> harnes
 
 def name(page: Path) -> str:
     return page.stem
+
+
+def path_of_the_system() -> str:
+    """PATH without what was set up in the tree."""
+    return ":".join(one for one in os.environ["PATH"].split(":") if not one.startswith(str(ROOT)))
+
+
+def test_commands_of_the_readme(mpi: harness.Mpi, tmp_path: Path) -> None:
+    run_page(commands_of(README, README.read_text()), tmp_path, {"PATH": path_of_the_system()})
+
+
+@pytest.mark.long
+def test_fresh_clone(tmp_path: Path) -> None:
+    """README.md and the tutorial as somebody types them who has the sources and nothing else."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("the tree is no clone")
+    session = Session(tmp_path, fresh_clone, harness.LONG_HANG_S)
+    for page in (README, TUTORIAL / "README.md", *TUTORIAL_PAGES):
+        (session.state / "folder").write_text(str(session.root))
+        for command in commands_of(page, page.read_text()):
+            if command.not_run or any(shutil.which(program) is None for program in command.needs):
+                continue
+            problem = session.run(command, {"PATH": path_of_the_system()} if page == README else {})
+            assert not problem, problem
 
 
 @pytest.mark.parametrize("page", TUTORIAL_PAGES, ids=name)
@@ -319,10 +386,15 @@ def test_lines_that_count_as_the_same() -> None:
     printed = (
         "MPI_Recv  direct  <= 4 MiB  1  3.87 ms  1.084\nABI  MPICH (/usr/lib/x/libmpi.so.12)\nPASS reduce: 4 ranks"
     )
-    assert not missing_lines(["MPI_Recv direct <= 8 KiB 7 9.1 us 0.5", "...", "ABI MPICH (.../libmpi.so.12)"], printed)
-    assert missing_lines(["MPI_Recv staged <= 4 MiB 1 3.87 ms 1.084"], printed)
-    assert not missing_lines(["the GPU host 0000:10:00.0"], f"the GPU {socket.gethostname()} 0000:12:00.0")
-    assert missing_lines(["PASS reduce: 4 GPUs", "PASS"], printed) == ["PASS reduce: 4 GPUs", "PASS"]
+    assert not differences(["MPI_Recv direct <= 8 KiB 7 9.1 us 0.5", "...", "ABI MPICH (.../libmpi.so.12)"], printed)
+    assert differences(["MPI_Recv staged <= 4 MiB 1 3.87 ms 1.084"], printed)
+    assert not differences(["the GPU host 0000:10:00.0"], f"the GPU {socket.gethostname()} 0000:12:00.0")
+    wrong = ["PASS reduce: # GPUs", "PASS"]
+    assert differences(["PASS reduce: 4 GPUs", "PASS", "..."], printed) == [
+        f"it does not print: {one}" for one in wrong
+    ]
+    assert differences(["one"], "one\none") == ["it prints, too: one"]
+    assert not differences(["one", "..."], "one\none") and not differences([], "one")
 
 
 @pytest.mark.parametrize(

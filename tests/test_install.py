@@ -161,6 +161,23 @@ def check_run(mpi: harness.Mpi, program: Path, prefix: Path) -> None:
     assert "sum 3 version " in output
 
 
+def test_what_the_demo_builds_can_be_installed() -> None:
+    """`make demo` builds a part, and installs it: an installation needs nothing that the target leaves out."""
+    build = harness.build_dir()
+    rules = "".join(file.read_text() for file in build.rglob("cmake_install.cmake"))
+    required: set[str] = set()
+    for optional, files in re.findall(r"^ *file\(INSTALL [^)]* TYPE \w+( OPTIONAL)? FILES ([^)]*)\)", rules, re.M):
+        if not optional:
+            required.update(re.findall(rf'"{re.escape(str(build))}/([^"]*)"', files))
+    assert {"bin/awaken", "lib/awaken/libawaken.so", "lib/awaken/bench/awaken-bench"} <= required
+    made = {line.split(":")[0] for line in command(tool("ninja"), "-C", build, "-t", "targets", "all").splitlines()}
+    inputs = set(command(tool("ninja"), "-C", build, "-t", "query", "demo").split())
+    # A first build of the demo has none (AWAKEN_PRECOMPILE_KERNELS).
+    missing = {file for file in (required & made) - inputs if not file.endswith("kernels.bin")}
+    assert not missing
+    assert "--first-look demo --install" in command("make", "-n", "-C", harness.ROOT, "demo")
+
+
 def test_the_list_for_uninstalling_has_all(prefix: Path) -> None:
     listed = set((prefix.parent / "install_manifest.txt").read_text().splitlines())
     there = {str(path) for path in prefix.rglob("*") if not path.is_dir() and path.suffix != ".pyc"}

@@ -22,8 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-INSTALLED = VENV / ".setup" / "installed.json"
-"""The files of the last installation, so that the next one removes those that are no more."""
+INSTALLED = VENV / ".setup" / "installation.json"
+"""The preset of the last installation, and its files, so that the next one removes those that are no more."""
 
 
 def run(command: Sequence[str | Path], *, quiet: bool = False, environment: dict[str, str] | None = None) -> None:
@@ -109,8 +109,12 @@ def replace(source: Path, target: Path) -> None:
     fresh.replace(target)
 
 
-def install(build: Path) -> None:
-    """Installs into .venv. What is there stays usable meanwhile."""
+def install(build: Path, *, first_look: bool) -> None:
+    """Installs into .venv. What is there stays usable meanwhile; what is shipped is not replaced for a first look."""
+    before = json.loads(INSTALLED.read_text()) if INSTALLED.exists() else {"preset": build.name, "files": []}
+    if first_look and before["preset"] != build.name:
+        print(f"==> {VENV.relative_to(ROOT)} keeps what build/{before['preset']} has installed", flush=True)
+        return
     with lock_of(build), tempfile.TemporaryDirectory(dir=build) as folder:
         stage = Path(folder)
         run(["cmake", "--install", build, "--prefix", VENV], quiet=True, environment={"DESTDIR": folder})
@@ -121,11 +125,10 @@ def install(build: Path) -> None:
         changed = [name for name in names if not same(staged / name, VENV / name)]
         for name in changed:
             replace(staged / name, VENV / name)
-    before = json.loads(INSTALLED.read_text()) if INSTALLED.exists() else []
-    for name in set(before) - set(names):
+    for name in set(before["files"]) - set(names):
         (VENV / name).unlink(missing_ok=True)
     INSTALLED.parent.mkdir(parents=True, exist_ok=True)
-    INSTALLED.write_text(json.dumps(names))
+    INSTALLED.write_text(json.dumps({"preset": build.name, "files": names}))
     print(f"==> installed into {VENV.relative_to(ROOT)} ({len(changed)} of {len(names)} files were new)", flush=True)
 
 
@@ -156,7 +159,7 @@ def main() -> None:
     try:
         build_targets(build, options.targets, options.jobs, definitions)
         if options.install:
-            install(build)
+            install(build, first_look=options.first_look)
     except KeyboardInterrupt:
         sys.exit(130)
 
