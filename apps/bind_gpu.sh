@@ -25,6 +25,13 @@ fail() {
     exit 2
 }
 
+case $1 in
+    -h | --help)
+        # The comment at the head of this file.
+        sed -n '3,/^$/s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+esac
 [ $# -gt 0 ] || fail "usage: mpiexec -n RANKS $0 PROGRAM [ARGUMENT...]"
 
 # The MPI's own launcher first: srun or Flux may have started that, and then number something else.

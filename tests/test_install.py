@@ -189,6 +189,8 @@ def test_the_wrapper_that_binds_ranks_is_there(prefix: Path) -> None:
     environment = {"MPI_LOCALRANKID": "1", "AWAKEN_EMULATE": "cuda:2"}
     wrapper = prefix / "bin" / "bind_gpu.sh"
     assert command(wrapper, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", environment=environment) == "1\n"
+    # Wherever it is called, and without a rank.
+    assert "Gives each rank of a host a GPU of its own" in command("sh", "-c", 'cd / && exec "$0" --help', wrapper)
 
 
 @pytest.mark.parametrize(

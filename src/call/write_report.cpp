@@ -42,7 +42,8 @@ std::string trust_advice(const gpu::Runtime& runtime) {
     const std::string asked = "the default stream was asked about " + std::to_string(questions.asked) + " times";
     if (questions.waited_long > questions.asked / kFew) {
         return asked + ", and " + std::to_string(questions.waited_long) +
-               " times kernels of the program kept a message waiting: it needs AWAKEN_DEFAULT_STREAM=wait";
+               " times kernels of the program kept a message waiting, which the default (AWAKEN_DEFAULT_STREAM=wait) "
+               "allows for";
     }
     const double total = static_cast<double>(questions.time.count());
     char text[200];
