@@ -35,6 +35,7 @@ from awaken.jobs import (
     find_allocation,
     find_launcher,
     leave_or_refuse,
+    no_gpu,
     only,
     run_probe,
     size_of_message,
@@ -533,7 +534,10 @@ def run(words: Sequence[str]) -> int:
         write(options, examination.report)
     except Misuse as error:
         unwritten = str(error)
-    if options.json != "-":
+    gpu = examination.report["gpu"]
+    if not gpu["found"]:
+        print(f"awaken: {no_gpu(gpu.get('why_not', 'no reason told'))}", file=sys.stderr)
+    elif options.json != "-":
         print(describe(examination.report))
     if unwritten:
         print(f"awaken: {unwritten}", file=sys.stderr)

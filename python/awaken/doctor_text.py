@@ -17,11 +17,10 @@ SHORT = {"works": "ok", "unavailable": "n/a", "absent": "-"}
 
 
 def describe(report: Report) -> str:
-    """All of it, in at most 80 columns but for commands."""
+    """All of it, where a GPU was found, in at most 80 columns but for commands."""
     lines = [*heading("MPI"), *facts(mpi_lines(report)), *heading("GPU"), *facts(gpu_lines(report))]
-    if report["gpu"]["found"]:
-        lines += [*heading("Device memory in MPI calls"), *facts(verdict_lines(report))]
-        lines += [*heading("Between GPUs"), *facts(hardware_lines(report))]
+    lines += [*heading("Device memory in MPI calls"), *facts(verdict_lines(report))]
+    lines += [*heading("Between GPUs"), *facts(hardware_lines(report))]
     lines += heading("Placement")
     lines += table(placement.HEADER, placement.rows(report["placement"]["ranks"]), left=2)
     lines += wrapped("! ", [warning["text"] for warning in report["placement"]["warnings"]])
@@ -86,8 +85,6 @@ def mpi_lines(report: Report) -> list[tuple[str, str]]:
 
 def gpu_lines(report: Report) -> list[tuple[str, str]]:
     gpu = report["gpu"]
-    if not gpu["found"]:
-        return [("found", f"none: {gpu.get('why_not', 'no reason told')}")]
     return [
         (
             "found",

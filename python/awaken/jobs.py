@@ -81,6 +81,11 @@ def size_of_message(text: str) -> str:
     return text
 
 
+def no_gpu(why_not: str) -> str:
+    """What a command says that needs a GPU and finds none, in one line."""
+    return f"there is no GPU ({why_not}): make one visible, or see how this works without one by --emulate cuda:2"
+
+
 class NoLauncher(Exception):
     """There is nothing to start MPI jobs with; the text says what was looked for, and what to do."""
 

@@ -405,8 +405,15 @@ def test_no_gpu_is_said(mpi_named: Find, tmp_path: Path) -> None:
     mpi = mpi_named("mpich")
     words = ["doctor", "--mpiexec", child_jobs.launcher_words(mpi)]
     result = child_jobs.awaken(words, child_jobs.environment(mpi, tmp_path))
-    assert result.status == 1, result
-    assert re.search(r"found  none: no GPU", result.out) and "--emulate cuda:2" in result.out
+    assert (result.status, result.out, result.err.count("\n")) == (1, "", 1), result
+    assert result.err.startswith("awaken: there is no GPU (") and result.err.endswith("by --emulate cuda:2\n")
+    # As JSON, all that was found.
+    result = child_jobs.awaken([*words, "--json", "-", "--quiet"], child_jobs.environment(mpi, tmp_path))
+    told = json.loads(result.out)
+    assert (result.status, told["gpu"]["found"], told["native"]) == (1, False, None)
+    assert told["mpi"]["name"].startswith("MPICH") and told["advice"][0]["command"].startswith(
+        "awaken doctor --emulate"
+    )
 
 
 @pytest.mark.parametrize(
