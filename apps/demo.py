@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
 RANKS = 2
 MEASURED = "latency,bw,allreduce"
 MEASURED_EMULATED = f"doctor,topo,{MEASURED}"
@@ -395,22 +396,25 @@ def readable_time(seconds: float | None) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
-def table(results: Sequence[Result]) -> str:
-    header = ("program", "MPI", "GPU", "time", "GiB/s", "path", "data")
-    rows = [
-        (
-            result.run.program,
-            result.run.mpi.label,
-            "-" if result.run.program == "ping_pong_cpu" else result.run.gpus.label,
-            readable_time(result.seconds_per_transfer),
-            "-" if result.bandwidth is None else f"{result.bandwidth:.2f}",
-            result.path,
-            "FAILED" if result.problem else "checked",
+def table(results: Sequence[Result], *, timed: bool) -> str:
+    """`timed`: with times and rates, which mean nothing where GPUs are emulated."""
+    header = ("program", "MPI", "GPU", *(("time", "GiB/s") if timed else ()), "path", "data")
+    rows = []
+    for result in results:
+        time_text = readable_time(result.seconds_per_transfer)
+        rate = "-" if result.bandwidth is None else f"{result.bandwidth:.2f}"
+        rows.append(
+            (
+                result.run.program,
+                result.run.mpi.label,
+                "-" if result.run.program == "ping_pong_cpu" else result.run.gpus.label,
+                *((time_text, rate) if timed else ()),
+                result.path,
+                "FAILED" if result.problem else "checked",
+            )
         )
-        for result in results
-    ]
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    right = {3, 4}
+    right = {3, 4} if timed else set()
 
     def line(row: Sequence[str]) -> str:
         cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))]
@@ -507,6 +511,18 @@ def write_report(options: argparse.Namespace, runner: Runner, awaken: Path, mpi:
             report_failure(title, f"ended with status {outcome.status}", outcome.output)
             return False
     say(f"    written in {time.monotonic() - start:.0f} s: {page}")
+    return not gpus.emulated or write_sample(command, environment, options.timeout, build / "awaken-report-sample.html")
+
+
+def write_sample(command: Sequence[str], environment: dict[str, str], timeout_s: float, page: Path) -> bool:
+    """The same page about real GPUs, from the newest measurements of the tree. Returns whether that went well."""
+    measured = max((file.parent for file in RESULTS.glob("*/*/*.json")), key=lambda folder: folder.name)
+    title = f"Awaken report: {measured.relative_to(RESULTS)}"
+    outcome = execute([*command, str(measured), "--title", title, "--output", str(page)], environment, timeout_s)
+    if outcome.status != 0:
+        report_failure("awaken report", f"ended with status {outcome.status}", outcome.output)
+        return False
+    say(f"    what one of real GPUs says, from {measured.relative_to(ROOT)}: {page}")
     return True
 
 
@@ -556,8 +572,9 @@ def demonstrate(options: argparse.Namespace) -> bool:
         if result.timed_out:
             say("\nThe remaining programs are left out: what made this one hang would stop them too.")
             break
-    say("\n" + table(results))
-    say("\ntime and GiB/s: one transfer of the largest size, or one call of allreduce.")
+    say("\n" + table(results, timed=not gpus[0].emulated) + "\n")
+    if not gpus[0].emulated:
+        say("time and GiB/s: one transfer of the largest size, or one call of allreduce.")
     say("path: how its bytes went, from AWAKEN_REPORT.")
     if options.measure != "" and not any(result.timed_out for result in results):
         python = own_python if own_python.exists() else Path(sys.executable)

@@ -106,15 +106,20 @@ def name_of(series: Series) -> str:
     return NAMES.get(series.implementation, series.implementation)
 
 
-def emulated(documents: Iterable[Document]) -> bool:
-    """Whether figures come from an emulated GPU, and so say nothing about any real one."""
+def _tells_of_emulation(document: Document) -> bool:
+    """Whether its figures come from an emulated GPU, and so say nothing about any real one."""
     return any(
-        name == "environment.AWAKEN_EMULATE" or "emulated GPU" in value
-        for document in documents
-        for name, value in document.manifest.items()
-    ) or any(
-        "emulated" in device for document in documents for report in document.path_reports for device in report.devices
-    )
+        name == "environment.AWAKEN_EMULATE" or "emulated GPU" in value for name, value in document.manifest.items()
+    ) or any("emulated" in device for report in document.path_reports for device in report.devices)
+
+
+def divided(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
+    """Those whose times and rates mean something, and those of emulated GPUs. Logs tell nothing of their GPUs: beside
+    files of emulated ones, theirs were emulated, too."""
+    pretended = [one for one in documents if _tells_of_emulation(one)]
+    if pretended:
+        pretended = [one for one in documents if _tells_of_emulation(one) or not one.manifest]
+    return [one for one in documents if not any(one is other for other in pretended)], pretended
 
 
 def all_series(documents: Iterable[Document]) -> list[Series]:
@@ -123,7 +128,10 @@ def all_series(documents: Iterable[Document]) -> list[Series]:
 
 def findings(documents: Sequence[Document]) -> list[Finding]:
     """The answers, in the order in which people ask."""
-    return [aware(documents), direct(documents), speed(documents), choice(documents)]
+    real, pretended = divided(documents)
+    if pretended and not real:
+        return [aware(documents), direct(documents), right(documents), speed_of_emulation()]
+    return [aware(documents), direct(documents), speed(real), choice(real)]
 
 
 # ------------------------------------------------------------------------------------------------------ is it GPU-aware
@@ -207,7 +215,7 @@ def direct(documents: Sequence[Document]) -> Finding:
                 if way != "unknown":
                     verdict, words = (GOOD, "yes") if way == "direct" else (BAD, "no, through the host")
                     return Finding(question, verdict, f"{whose}, {words}", (f"The doctor: {way}, {why}.",))
-    return _direct_by_speed(question, documents)
+    return _direct_by_speed(question, divided(documents)[0])
 
 
 def _direct_by_paths(question: str, moved: dict[str, int], total: int, reasons: dict[str, int]) -> Finding:
@@ -285,6 +293,48 @@ def _bandwidth_at(series: Series, size_bytes: int) -> float | None:
     if point is None or not point.value or not size_bytes:
         return None
     return point.value if series.quantity == BANDWIDTH else size_bytes / point.value * 1e-3
+
+
+# ------------------------------------------------------------------------------- what emulated GPUs tell, and do not
+
+
+RAN_HEADER = ("test", "ranks", "implementation", "sizes", "data")
+
+
+def what_ran(documents: Iterable[Document]) -> list[tuple[str, ...]]:
+    """What there is to tell of series without their values, in the columns of RAN_HEADER."""
+    rows: list[tuple[str, ...]] = []
+    for one in all_series(documents):
+        if one.points:
+            sizes = sorted({point.size_bytes for point in one.points if point.size_bytes})
+            ends = " to ".join(units.size(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
+            data = "WRONG DATA" if one.failed else "not checked" if one.unchecked else "right"
+            rows.append((one.test, str(one.ranks or ""), name_of(one), ends, data))
+    return rows
+
+
+def right(documents: Sequence[Document]) -> Finding:
+    """Whether what ran delivered right data."""
+    question = "Are the data right?"
+    ran = [one for one in all_series(documents) if one.points and not one.unchecked]
+    runs = [run for document in documents for run in document.applications]
+    wrong = [one for one in ran if one.failed]
+    wrong_programs = [run.program for run in runs if run.checked is False]
+    details = [f"Tests: {_tests(ran)}."] if ran else []
+    if checked := [run.program for run in runs if run.checked]:
+        details.append(f"Programs that checked their results: {', '.join(dict.fromkeys(checked))}.")
+    if wrong or wrong_programs:
+        return Finding(
+            question, BAD, f"No: {', '.join(filter(None, [_tests(wrong), *wrong_programs]))}", tuple(details)
+        )
+    if not details:
+        return Finding(question, UNKNOWN, "Nothing was checked", ("`awaken bench latency D D` checks its data.",))
+    return Finding(question, GOOD, "Yes, where they were checked", tuple(details))
+
+
+def speed_of_emulation() -> Finding:
+    told = "The same command on a machine with GPUs measures, and its page then has curves."
+    return Finding("How fast is it?", UNKNOWN, "Emulated GPUs do not tell", (told,))
 
 
 # ------------------------------------------------------------------------------------------------------- how fast is it

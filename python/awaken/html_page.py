@@ -14,7 +14,17 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from awaken import applications, charts, curves, units
-from awaken.findings import Crossover, Finding, crossovers, emulated, findings, in_words
+from awaken.findings import (
+    RAN_HEADER,
+    Crossover,
+    Finding,
+    all_series,
+    crossovers,
+    divided,
+    findings,
+    in_words,
+    what_ran,
+)
 from awaken.page_style import STYLE
 from awaken.report_data import Report, machine, shared_manifest
 from awaken.results import BANDWIDTH, FAILURES, WORKS, Conformance, Document, Matrix, PathReport, Series, Timeline
@@ -46,18 +56,20 @@ def page(report: Report) -> str:
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     documents = report.documents
+    real, pretended = divided(documents)
 
     def of_each(title: str, make: Callable[[Document], str]) -> str:
         return "".join(report.part(f"{title}, {one.label}", partial(make, one), "") for one in documents)
 
     answers = report.part("The answers", lambda: _answers(findings(documents)), "")
     makers: list[tuple[str, str, Callable[[], str]]] = [
-        ("measured", "Point-to-point and collectives", lambda: _curves(report)),
-        ("choice", "MPI or NCCL", lambda: _crossovers(crossovers(documents))),
+        ("measured", "Point-to-point and collectives", lambda: _curves(report, all_series(real))),
+        ("ran", "What ran on emulated GPUs", lambda: _ran(pretended)),
+        ("choice", "MPI or NCCL", lambda: _crossovers(crossovers(real))),
         ("paths", "How the bytes travelled", lambda: _paths(documents)),
         ("topology", "Topology", lambda: of_each("Topology", _topologies)),
         ("doctor", "The doctor's answers", lambda: of_each("The doctor's answers", _doctors)),
-        ("applications", "Applications", lambda: _applications(documents)),
+        ("applications", "Applications", lambda: _applications(documents, pretended)),
         ("timeline", "Timeline", lambda: of_each("Timeline", _timelines)),
         # After the others, since it tells which of them could not be made.
         ("problems", "What is missing, and why", lambda: _problems(report)),
@@ -77,7 +89,7 @@ def page(report: Report) -> str:
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{escape(report.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f'<header><h1>{escape(report.title)}</h1><p class="lead">{escape(machine(documents))}</p>'
-        f"{_notice(documents)}{answers}</header>\n"
+        f"{_notice() if pretended else ''}{answers}</header>\n"
         f'<nav aria-label="Sections">{links}</nav>\n<main>{body}</main>\n'
         f"<footer>Written by awaken report{escape(f' {report.version}' if report.version else '')}. "
         "Sizes use KiB = 1024 bytes, bandwidths GB = 10⁹ bytes. "
@@ -114,12 +126,10 @@ def folded(summary: str, content: str) -> str:
 # ------------------------------------------------------------------------------------------------------------ the head
 
 
-def _notice(documents: Sequence[Document]) -> str:
-    if not emulated(documents):
-        return ""
+def _notice() -> str:
     return paragraph(
-        "Measured on emulated GPUs: this shows that everything works and by which way, "
-        "and says nothing about how fast a real GPU is.",
+        "On emulated GPUs: this shows that everything works and by which way. It says nothing about how fast a real "
+        "GPU is, so times and rates are left out.",
         "notice",
     )
 
@@ -143,10 +153,10 @@ def _answers(answers: Sequence[Finding]) -> str:
 # ---------------------------------------------------------------------------------------------------------- the curves
 
 
-def _curves(report: Report) -> str:
+def _curves(report: Report, series: Sequence[Series]) -> str:
     parts = []
     single: list[tuple[str, ...]] = []
-    for picture in curves.pictures(report.series):
+    for picture in curves.pictures(series):
         if not picture.lines:
             continue
         if not picture.curved:
@@ -160,6 +170,11 @@ def _curves(report: Report) -> str:
     if not parts and not without:
         return ""
     return f'<div class="pair">{"".join(parts)}</div>{without}'
+
+
+def _ran(pretended: Sequence[Document]) -> str:
+    rows = what_ran(pretended)
+    return table(RAN_HEADER, rows, (1,)) if rows else ""
 
 
 def _picture(picture: curves.Picture) -> str:
@@ -434,10 +449,11 @@ def _conformance(matrices: Sequence[Conformance]) -> str:
 # ---------------------------------------------------------------------------------------------------- the applications
 
 
-def _applications(documents: Sequence[Document]) -> str:
+def _applications(documents: Sequence[Document], pretended: Sequence[Document]) -> str:
+    """Of emulated GPUs, without the figures."""
     articles = [
         f"<article><h3>{escape(run.program)}</h3>{paragraph(applications.in_words(run))}"
-        f"{table((), run.figures, (1,))}</article>"
+        f"{'' if any(document is one for one in pretended) else table((), run.figures, (1,))}</article>"
         for document in documents
         for run in document.applications
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from awaken import applications, charts, curves, units
-from awaken.findings import crossovers, emulated, findings, in_words
+from awaken.findings import RAN_HEADER, all_series, crossovers, divided, findings, in_words, what_ran
 from awaken.report_data import Report, machine, shared_manifest
 from awaken.results import BANDWIDTH, Document, Matrix, Series
 
@@ -55,13 +55,17 @@ class Pictures:
 def page(report: Report, pictures: Pictures | None = None) -> str:
     documents = report.documents
     parts = [f"# {escape(report.title)}", escape(machine(documents))]
-    if emulated(documents):
-        parts.append("**Measured on emulated GPUs**: this says nothing about how fast a real GPU is.")
+    real, pretended = divided(documents)
+    if pretended:
+        told = "this says nothing about how fast a real GPU is, so times and rates are left out."
+        parts.append(f"**On emulated GPUs**: {told}")
     parts += report.part("The answers", lambda: _answers(documents), [])
-    parts += report.part("Point-to-point and collectives", lambda: _curves(report, pictures), [])
-    parts += report.part("MPI or NCCL", lambda: _crossovers(documents), [])
+    parts += report.part("Point-to-point and collectives", lambda: _curves(all_series(real), pictures), [])
+    parts += report.part("What ran on emulated GPUs", lambda: _ran(pretended), [])
+    parts += report.part("MPI or NCCL", lambda: _crossovers(real), [])
     for document in documents:
-        parts += report.part(document.label, partial(_of_document, document), [])
+        figures = not any(document is one for one in pretended)
+        parts += report.part(document.label, partial(_of_document, document, figures=figures), [])
     problems = [
         *dict.fromkeys(
             (f"{one.test} {one.implementation}", one.unavailable) for one in report.series if one.unavailable
@@ -105,9 +109,14 @@ def _crossovers(documents: Sequence[Document]) -> list[str]:
     return ["## MPI or NCCL", table(("collective", "ranks", "calls", "faster"), rows)] if rows else []
 
 
-def _curves(report: Report, pictures: Pictures | None) -> list[str]:
+def _ran(pretended: Sequence[Document]) -> list[str]:
+    rows = what_ran(pretended)
+    return ["## What ran on emulated GPUs", table(RAN_HEADER, rows)] if rows else []
+
+
+def _curves(series: Sequence[Series], pictures: Pictures | None) -> list[str]:
     parts = []
-    for picture in curves.pictures(report.series):
+    for picture in curves.pictures(series):
         if not picture.lines:
             continue
         unit = "GB/s" if picture.quantity == BANDWIDTH else "µs"
@@ -128,7 +137,8 @@ def _value(series: Series, size_bytes: int) -> str:
     return " / ".join(units.digits(point.value) + (" WRONG DATA" if point.errors else "") for point in points)
 
 
-def _of_document(document: Document) -> list[str]:
+def _of_document(document: Document, *, figures: bool) -> list[str]:
+    """`figures`: with what programs measured."""
     parts = []
     for report in document.path_reports:
         rows = [
@@ -142,7 +152,8 @@ def _of_document(document: Document) -> list[str]:
                 table(("function", "path", "size to", "calls", "bytes"), rows),
             ]
     for run in document.applications:
-        parts += [f"## {escape(run.program)}", escape(applications.in_words(run)), table(("", ""), run.figures)]
+        parts += [f"## {escape(run.program)}", escape(applications.in_words(run))]
+        parts += [table(("", ""), run.figures)] if figures else []
     for topology in document.topologies:
         parts.append(f"## Topology {escape(topology.host)}")
         parts += [f"- {escape(warning)}" for warning in topology.warnings]

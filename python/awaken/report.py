@@ -25,7 +25,7 @@ from awaken.results import POINT_TO_POINT, Document, Topology
 
 DEFAULT_OUTPUT = "awaken-report.html"
 DEFAULT_FOLDER = "awaken-report"
-QUICK_LIMIT_S, FULL_LIMIT_S = 120.0, 900.0
+QUICK_LIMIT_S, FULL_LIMIT_S, PROBE_LIMIT_S = 120.0, 900.0, 60.0
 LONGEST_LIMIT_S = 1_000_000
 USAGE_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
 TOLD = re.compile(r"(?P<label>.*)@(?P<ranks>[1-9]\d{0,6})?(?::(?P<buffers>D|H|MD|MH))?")
@@ -43,7 +43,7 @@ MPI Benchmarks and ucc_perftest. LABEL=FILE names a file in the charts, and LABE
 log does not, such as osu@4=allreduce.log or imb@:D=imb.log. Files that are labelled
 by two GPUs (0-1=a.log 0-2=b.log) make a matrix. A folder is that of an earlier run, or of a trace."""
 EPILOG = """Exit status: 0 when all went well, 1 when a measurement failed or a file could not be read (the page is then
-written from the others), 2 for wrong use, or when none of the files could be read."""
+written from the others) or there is no GPU to measure, 2 for wrong use, or when none of the files could be read."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -99,9 +99,12 @@ def run(words: Sequence[str]) -> int:
             plan, steps = _plan(options)
             if options.list:
                 for step in steps:
-                    print(f"{step.name:16}{step.title}")
+                    print(f"{step.name:22} {step.title}")
                 return 0
             jobs.leave_or_refuse("report", os.environ)
+            if why_not := _why_no_gpu(plan):
+                print(f"awaken: {jobs.no_gpu(why_not)}", file=sys.stderr)
+                return FAILURE
             report, interrupted = measured(options, plan, steps)
     except Misuse as error:
         print(f"awaken: {error}", file=sys.stderr)
@@ -350,6 +353,19 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
             "this installation can measure nothing: build it with -DAWAKEN_BUILD_BENCH=ON, or give files to read"
         )
     return plan, steps
+
+
+def _why_no_gpu(plan: suite.Plan) -> str:
+    """Why the launcher's ranks find no GPU; empty where they do, or where that cannot be asked."""
+    probe = plan.awaken.resolve().parent.parent / "lib" / "awaken" / "bench" / "awaken-probe"
+    if plan.emulate or os.environ.get("AWAKEN_EMULATE") or not os.access(probe, os.X_OK):
+        return ""
+    job = jobs.Job(plan.launched(2, (str(plan.awaken), "exec", "--", str(probe), "facts")))
+    try:
+        gpus = [rank["gpu"] for rank in jobs.only(job.all_records(PROBE_LIMIT_S, PROBE_LIMIT_S), "rank")]
+    except jobs.JobFailed:
+        return ""  # the measurements will tell
+    return "" if not gpus or any("name" in gpu for gpu in gpus) else str(gpus[0].get("why_not"))
 
 
 def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suite.Step]) -> tuple[Report, bool]:

@@ -102,6 +102,8 @@ class Series:
     """The GPUs of rank 0 and rank 1, where a run of two ranks is told to be theirs."""
     heading: str = ""
     """What a log calls the run in the heading before it."""
+    unchecked: bool = False
+    """Whether its data are known not to have been checked."""
 
     @property
     def failed(self) -> bool:

@@ -63,8 +63,11 @@ def test_demo_shows_the_crash_and_the_runs() -> None:
     written = re.search(r"written in \d+ s: (\S+)", done.stdout)
     assert written is not None
     page = Path(written.group(1)).read_text()
-    assert "Latency, 2 ranks" in page and 'id="topology"' in page and "Commands" in page
+    assert "What ran on emulated GPUs" in page and 'id="topology"' in page and "Commands" in page
     assert "Timeline of ghost_exchange" in page and "MPI_Waitall (direct)" in page
+    assert "Emulated GPUs do not tell" in page
+    sample = re.search(r"of real GPUs says, from bench/results/\S+: (\S+)", done.stdout)
+    assert sample is not None and "Bandwidth, 2 ranks" in Path(sample.group(1)).read_text()
     assert "it dies: killed by SIGSEGV" in done.stdout
     table = rows(done.stdout)
     assert all(row[-1] == "checked" for row in table)

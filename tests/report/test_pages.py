@@ -311,6 +311,55 @@ def test_emulated_gpus_are_announced(tmp_path: Path) -> None:
         assert ("emulated GPUs" in markdown_page.page(report)) is announced
 
 
+SPEED = re.compile(r"[\d.]+ (ns|µs|ms|[kMG]B/s)")
+
+
+def test_emulated_gpus_tell_no_speeds(tmp_path: Path) -> None:
+    """What ran, by which way and whether it was right; a real file beside keeps its curve."""
+    sizes = [logs.measurement(size, 12.5) for size in (8, 4096)]
+    contenders = [logs.contender(name, sizes) for name in ("awaken", "xccl")]
+    contenders.append(logs.contender("raw", [{**one, "validated": False} for one in sizes]))
+    emulated = {
+        "bench": logs.bench("allreduce", contenders, manifest={"environment.AWAKEN_EMULATE": "cuda:2"}),
+        "doctor": {**logs.doctor(native="crash"), "emulated": True},
+        "topo": {**logs.topology(2), "emulated": True},
+    }
+    for name, value in emulated.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    (tmp_path / "pingpong.log").write_text(
+        "Transfer size (B):          8, Transfer Time (s):     0.000003537, Bandwidth (GB/s):     0.002106588\n" * 2
+    )
+    paths = [*(tmp_path / f"{name}.json" for name in emulated), tmp_path / "pingpong.log"]
+    report = report_on(paths)
+    assert [one.headline for one in findings.findings(report.documents)[2:]] == [
+        "Yes, where they were checked",
+        "Emulated GPUs do not tell",
+    ]
+    for page in (html_page.page(report), markdown_page.page(report)):
+        assert not SPEED.search(page), SPEED.search(page)
+        assert "What ran on emulated GPUs" in page and "8 B to 4 KiB" in page and "MPI or NCCL" not in page
+        assert "NV18" in page and "device memory" in page
+    assert [row[2:] for row in findings.what_ran(report.documents)[:3]] == [
+        ("Awaken", "8 B to 4 KiB", "right"),
+        ("NCCL", "8 B to 4 KiB", "right"),
+        ("raw copy", "8 B to 4 KiB", "not checked"),
+    ]
+    (tmp_path / "real.json").write_text(json.dumps(logs.bench("latency", contenders[:1])))
+    report = report_on([*paths, tmp_path / "real.json"])
+    assert "12.5 µs one way" in findings.findings(report.documents)[2].details[0]
+    assert "Awaken, 8 B: 12.5 µs" in html_page.page(report)
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(0, "good"), (3, "bad")])
+def test_emulated_gpus_tell_whether_data_are_right(wrong: int, verdict: str, tmp_path: Path) -> None:
+    value = logs.bench("latency", [logs.contender("awaken", [logs.measurement(8, 1.0, errors=wrong)])])
+    value["manifest"]["environment.AWAKEN_EMULATE"] = "cuda:2"
+    (tmp_path / "a.json").write_text(json.dumps(value))
+    report = report_on([tmp_path / "a.json"])
+    assert findings.findings(report.documents)[2].verdict == verdict
+    assert ("WRONG DATA" in markdown_page.page(report)) is bool(wrong)
+
+
 def test_wrong_data_are_the_first_thing_said(tmp_path: Path) -> None:
     contenders = [logs.contender("awaken", [logs.measurement(8, 1.0), logs.measurement(16, 1.0, errors=3)])]
     (tmp_path / "a.json").write_text(json.dumps(logs.bench("latency", contenders)))

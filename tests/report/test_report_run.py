@@ -398,6 +398,9 @@ def test_a_list_measures_nothing(installation: Installation) -> None:
     done = run(installation.words("--list"), installation.folder)
     assert done.returncode == 0 and done.stdout.split()[0] == "latency"
     assert installation.calls == [] and not (installation.folder / "awaken-report.html").exists()
+    name = "latency_between_nodes"
+    done = run(installation.words("--full", "--only", name, "--list"), installation.folder)
+    assert done.stdout.split()[0] == name
 
 
 def test_a_folder_of_an_earlier_run_can_be_read(installation: Installation) -> None:
@@ -531,8 +534,20 @@ def test_without_any_result_there_is_no_page(tmp_path: Path) -> None:
     assert not (tmp_path / "awaken-report.html").exists()
 
 
+def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
+    """One line says so, and what to do."""
+    mpi = harness.mpis()["mpich"]
+    if mpi.missing or any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/kfd")) or harness.sanitizer():
+        pytest.skip(mpi.missing or "this machine has a GPU, or the build is slow")
+    words = ["--awaken", str(harness.awaken()), "--launcher", str(mpi.mpiexec), "--only", "latency"]
+    done = run([sys.executable, "-m", "awaken", "report", *words], tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert done.stderr.startswith("awaken: there is no GPU (") and "--emulate cuda:2" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_on_emulated_gpus(tmp_path: Path) -> None:
-    """The real programs, in small: one test, whose page has the figures and the paths."""
+    """The real programs, in small: one test, whose page has what ran and the paths, and no times."""
     mpi = harness.mpis()["mpich"]
     if mpi.missing:
         pytest.skip(mpi.missing)
@@ -554,7 +569,8 @@ def test_on_emulated_gpus(tmp_path: Path) -> None:
     page = (tmp_path / "awaken-report.html").read_text()
     assert "Not by itself; with Awaken, yes" in page
     assert "emulated GPUs" in page and "How the bytes travelled" in page
-    assert "Awaken, 8 B: " in page and "raw copy, 8 B: " in page
+    assert '<td class="prose">Awaken</td><td class="prose">8 B to ' in page and "raw copy" in page
+    assert not re.search(r"\d (µs|ms|[kMG]B/s)", page) and "Emulated GPUs do not tell" in page
     measured = json.loads((tmp_path / "awaken-report" / "latency.json").read_text())
     assert {one["name"] for one in measured["runs"][0]["contenders"]} == {"native", "awaken", "staged", "xccl", "raw"}
 

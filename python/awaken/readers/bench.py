@@ -67,10 +67,12 @@ def _series(run: Value, contender: Value, source: str, buffers: str) -> Series:
     test = run.get("test").text()
     bandwidth = test in BANDWIDTH_TESTS
     points = []
+    unchecked = False
     for measurement in contender.get("measurements").elements():
         point = _point(measurement, bandwidth)
         if point is not None:
             points.append(point)
+            unchecked = unchecked or (measurement.get("validated").text() == "no" and not point.errors)
     # What tells one-sided runs apart, and those of `first` and `halo`; they know one mode only.
     traits = [text for key in ("window_creation", "synchronization", "operation") if (text := run.get(key).text(""))]
     if allocation_bytes := run.get("allocation").integer(0):
@@ -90,6 +92,7 @@ def _series(run: Value, contender: Value, source: str, buffers: str) -> Series:
         band=INTERVAL_OF_MEDIAN,
         description=contender.get("description").text(),
         unavailable=contender.get("unavailable").text(),
+        unchecked=unchecked,
     )
 
 

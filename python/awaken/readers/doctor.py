@@ -14,6 +14,7 @@ SIDES = (("native", "the MPI alone"), ("awaken", "with Awaken"))
 
 def read(top: Value, document: Document) -> None:
     """Adds the doctor's answers, and the matrix where it was asked for, to the document."""
+    emulated = top.get("emulated").text() == "yes"
     answers = [*_machine(top, document)]
     aware: dict[str, bool] = {}
     transport: dict[str, tuple[str, str]] = {}
@@ -26,9 +27,11 @@ def read(top: Value, document: Document) -> None:
             aware[side] = known.text() == "yes"
         answers.append(_aware(part, title, aware.get(side)))
         if part.get("transport").text() in ("direct", "staged", "unknown") and aware.get(side):
-            transport[side] = (part.get("transport").text(), part.get("why").text())
-            answers.append(_transport(part, title))
-    answers += _between_gpus(top)
+            # Why is a comparison of speeds, which those of emulated GPUs do not bear.
+            why = "emulated GPUs" if emulated else part.get("why").text()
+            transport[side] = (part.get("transport").text(), why)
+            answers.append(_transport(part, title, why, timed=not emulated))
+    answers += _between_gpus(top, timed=not emulated)
     placement = top.get("placement")
     warnings = placement.get("warnings").elements() if placement.is_object else iter(())
     answers += [("placement", warning.get("text").text(), "bad") for warning in warnings]
@@ -48,7 +51,7 @@ def read(top: Value, document: Document) -> None:
             aware=aware,
             transport=transport,
             mpi=top.get("mpi").get("name").text() if top.get("mpi").is_object else "",
-            emulated=top.get("emulated").text() == "yes",
+            emulated=emulated,
         )
     )
 
@@ -93,18 +96,18 @@ def _aware(part: Value, title: str, known: bool | None) -> tuple[str, str, str]:
     return question, told or ("yes" if known else "no"), "good" if known else "bad"
 
 
-def _transport(part: Value, title: str) -> tuple[str, str, str]:
+def _transport(part: Value, title: str, why: str, *, timed: bool) -> tuple[str, str, str]:
     way = part.get("transport").text()
-    text = f"{way} ({part.get('why').text()})"
+    text = f"{way} ({why})"
     latency = part.get("latency_us").number_or_none()
-    if latency is not None:
+    if latency is not None and timed:
         text += f"; 8 B in {units.time(latency)}"
     if part.get("verified").text() == "no":
         return f"{title}: way", f"{text}; THE DATA WERE WRONG", "bad"
     return f"{title}: way", text, {"direct": "good", "staged": "bad"}.get(way, "")
 
 
-def _between_gpus(top: Value) -> list[tuple[str, str, str]]:
+def _between_gpus(top: Value, *, timed: bool) -> list[tuple[str, str, str]]:
     answers: list[tuple[str, str, str]] = []
     hardware, libraries = top.get("hardware"), top.get("libraries")
     if hardware.is_object:
@@ -112,7 +115,7 @@ def _between_gpus(top: Value) -> list[tuple[str, str, str]]:
             pair = f"IPC, rank {record.get('owner').text('?')} to {record.get('rank').text('?')}"
             speed = record.get("copy_GBps").number_or_none()
             if record.get("works").text() == "yes":
-                answers.append((pair, f"works{f', {units.bandwidth(speed)}' if speed else ''}", "good"))
+                answers.append((pair, f"works{f', {units.bandwidth(speed)}' if speed and timed else ''}", "good"))
             else:
                 answers.append((pair, f"no: {record.get('why_not').text('no reason told')}", "bad"))
         peers = list(hardware.get("peer").elements())

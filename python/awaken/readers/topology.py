@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON of `awaken topo --json`: schema "awaken-topology", version 1 (docs/topology.md). Members that are missing are
-left out, and a pair without a figure keeps its reason."""
+left out, and a pair without a figure keeps its reason. Of emulated GPUs, no figure is read: they mean nothing."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ def read(top: Value, document: Document) -> None:
     matrices = []
     if len(gpus) > 1:
         matrices.append(_links(top, gpus))
-    matrices += _raw(top.get("raw"), gpus)
+    emulated = top.get("emulated").text() == "yes"
     mpi = top.get("mpi")
-    if mpi.is_object:
+    if not emulated:
+        matrices += _raw(top.get("raw"), gpus)
+    if mpi.is_object and not emulated:
         for side, title in SIDES:
             matrices += _messages(mpi.get(side), gpus, title)
     warnings = [one.get("text").text() for one in top.get("placement_warnings").elements()]
     warnings += [f"{one.get('what').text()}: {one.get('text').text()}" for one in top.get("problems").elements()]
-    facts = _facts(top)
+    facts = _facts(top, timed=not emulated)
     summary = _summary(matrices)
     if summary:
         facts.insert(0, ("summary", summary))
@@ -58,9 +60,10 @@ def read(top: Value, document: Document) -> None:
     )
     if not top.get("date").missing:
         document.manifest["date"] = top.get("date").text()
-    if top.get("emulated").text() == "yes":
+    if emulated:
         document.manifest["topology.emulated"] = "emulated GPU"
-    _between_nodes(top.get("between_nodes"), document)
+    else:
+        _between_nodes(top.get("between_nodes"), document)
 
 
 def _name(gpu: str) -> str:
@@ -208,12 +211,13 @@ def _messages(side: Value, gpus: Sequence[str], title: str) -> list[Matrix]:
     return [replace(matrix, row_title="sender", column_title="receiver") for matrix in matrices]
 
 
-def _facts(top: Value) -> list[tuple[str, str]]:
+def _facts(top: Value, *, timed: bool) -> list[tuple[str, str]]:
+    """`timed`: with rates, and the limits that these are held against."""
     facts = []
     for gpu in top.get("gpus").elements():
         parts = [gpu.get("name").text(), gpu.get("pci_address").text()]
         numa, limit = gpu.get("numa_node").text(), gpu.get("host_limit_what").text()
-        parts += [f"NUMA node {numa}" if numa else "", limit]
+        parts += [f"NUMA node {numa}" if numa else "", limit if timed else ""]
         facts.append((_name(gpu.get("gpu").text()), ", ".join(part for part in parts if part)))
     for card in top.get("network_cards").elements():
         paths = [
@@ -226,9 +230,10 @@ def _facts(top: Value) -> list[tuple[str, str]]:
         gpu = rank.get("gpu")
         device = gpu.get("device").text("none") if gpu.is_object else "none"
         facts.append((f"rank {rank.get('rank').text()}", f"{rank.get('host').text()}, GPU {device}"))
-    facts += _together(top.get("raw"))
-    limits = dict.fromkeys(link.get("limit_what").text() for link in top.get("links").elements())
-    facts += [("limit of a pair", limit) for limit in limits if limit]
+    if timed:
+        facts += _together(top.get("raw"))
+        limits = dict.fromkeys(link.get("limit_what").text() for link in top.get("links").elements())
+        facts += [("limit of a pair", limit) for limit in limits if limit]
     return facts
 
 
