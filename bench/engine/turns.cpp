@@ -303,7 +303,8 @@ void TurnServer::give_turn() {
     if (chosen == nullptr) {
         return;
     }
-    _groups[chosen_index].last_turn = ++_turns;
+    _turn = {_turn.number + 1, chosen_index, steps[chosen_index]};
+    _groups[chosen_index].last_turn = _turn.number;
     for (auto& [socket, connection] : _connections) {
         if (!connection.introduced || connection.group != chosen_index) {
             continue;

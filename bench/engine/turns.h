@@ -58,6 +58,14 @@ class TurnServer {
     /// What ranks of `group` are to be given.
     [[nodiscard]] std::string address(std::size_t group) const;
 
+    /// The turn that was given last.
+    struct Turn {
+        std::size_t number = 0;  ///< 1 for the first; 0: there was none so far
+        std::size_t group = 0;
+        std::size_t step = 0;
+    };
+    [[nodiscard]] const Turn& turn() const noexcept { return _turn; }
+
     /// Handles what has arrived, waiting up to `timeout_ms` for something to, and gives the next turn if it is time.
     void serve(int timeout_ms);
 
@@ -102,7 +110,7 @@ class TurnServer {
     std::string _token;
     std::vector<Group> _groups;
     std::map<int, Connection> _connections;  ///< by socket
-    std::size_t _turns = 0;
+    Turn _turn;
 };
 
 }  // namespace awaken::bench

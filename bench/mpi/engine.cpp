@@ -4,8 +4,6 @@
 // programs, clocks, temperature) meets all of them alike.
 #include "mpi/engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -21,6 +19,7 @@
 #include "base/error.h"
 #include "base/input_file.h"
 #include "engine/printer.h"
+#include "engine/progress.h"
 #include "engine/results_file.h"
 #include "engine/statistics.h"
 #include "engine/turns.h"
@@ -58,34 +57,10 @@ void together(MPI_Comm communicator, const Work& work, const Peers peers = Peers
     agree(communicator, problem, peers);
 }
 
-/// One line on a terminal's stderr that is rewritten and at last removed.
-class Progress {
-  public:
-    Progress(const bool wanted, std::string test) : _on(wanted && isatty(STDERR_FILENO) == 1), _test(std::move(test)) {}
-    ~Progress() { clear(); }
-    Progress(const Progress&) = delete;
-    Progress& operator=(const Progress&) = delete;
-
-    void show(const std::size_t size, const std::string& what) {
-        if (_on) {
-            std::fprintf(stderr, "\r\033[K%s: %zu bytes, %s", _test.c_str(), size, what.c_str());
-            std::fflush(stderr);
-            _shown = true;
-        }
-    }
-    void clear() {
-        if (_shown) {
-            std::fprintf(stderr, "\r\033[K");
-            std::fflush(stderr);
-            _shown = false;
-        }
-    }
-
-  private:
-    const bool _on;
-    const std::string _test;
-    bool _shown = false;
-};
+/// The beginning of a line of progress.
+std::string in_bytes(const std::size_t size) {
+    return std::to_string(size) + " bytes, ";
+}
 
 /// Writes the results so far, so that what was measured is not lost, whatever becomes of the run.
 class JsonFile {
@@ -521,7 +496,7 @@ class Measurements {
             entry.slowest.clear();
             entry.done = !entry.available();
             if (entry.available()) {
-                _progress.show(size, entry.result.name + " warming up");
+                _progress.show(in_bytes(size) + entry.result.name + " warming up");
                 seconds += get_ready(benchmark, entry, repetitions);
                 entry.done = !entry.available();
                 running += entry.available() ? 1 : 0;
@@ -783,7 +758,7 @@ class Measurements {
                     settle(benchmark, entry);
                 }
                 if (_comparison) {
-                    _progress.show(size, "round " + std::to_string(round + 1) + ", " + entry.result.name);
+                    _progress.show(in_bytes(size) + "round " + std::to_string(round + 1) + ", " + entry.result.name);
                 }
                 const double start = now();
                 run_entry(benchmark, entry, std::min(block, left), entry.samples);

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <sstream>
@@ -27,6 +28,7 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "engine/printer.h"
+#include "engine/progress.h"
 #include "engine/results_file.h"
 #include "engine/turns.h"
 #include "runner/find_mpi.h"
@@ -437,8 +439,9 @@ void refuse_other_numbers(std::vector<Launch>& launches, const TurnServer& serve
     }
 }
 
-/// Runs all launches to their end, one measuring at a time.
-void run_all(std::vector<Launch>& launches, TurnServer& server, const double start_limit_s) {
+/// Runs all launches to their end, one measuring at a time. `tell` is called at each turn.
+void run_all(std::vector<Launch>& launches, TurnServer& server, const double start_limit_s,
+             const std::function<void(const TurnServer::Turn&)>& tell = {}) {
     const auto start_limit =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(start_limit_s));
     for (Launch& launch : launches) {
@@ -454,7 +457,11 @@ void run_all(std::vector<Launch>& launches, TurnServer& server, const double sta
             end_all(launches, server);
             return;
         }
+        const std::size_t turns = server.turn().number;
         server.serve(kPollMs);
+        if (tell && server.turn().number != turns) {
+            tell(server.turn());
+        }
         refuse_other_numbers(launches, server);
         any = false;
         for (std::size_t index = 0; index < launches.size(); ++index) {
@@ -653,7 +660,7 @@ std::vector<RunResult> run_first(const CommandLine& command_line, const std::spa
     const Options& options = command_line.options;
     const std::vector<FirstFigure> figures = first_figures(options, *command_line.test);
     const std::size_t samples = repetitions_at(options, *command_line.test, 0).iterations;
-    const bool shows = options.progress && isatty(STDERR_FILENO) == 1;
+    Progress progress(options.progress, command_line.test->name);
     FirstResults results(options);
     std::size_t number = 0;
     for (std::size_t sample = 0; sample < samples; ++sample) {
@@ -662,10 +669,8 @@ std::vector<RunResult> run_first(const CommandLine& command_line, const std::spa
                 if (!contender.failure.empty() || signal_received != 0) {
                     continue;
                 }
-                if (shows) {
-                    std::fprintf(stderr, "\r\033[K%s: %s of %zu bytes, launch %zu of %zu, %s", command_line.test->name,
-                                 to_string(operation), size, sample + 1, samples, contender.names().c_str());
-                }
+                progress.show(std::string(to_string(operation)) + " of " + std::to_string(size) + " bytes, launch " +
+                              std::to_string(sample + 1) + " of " + std::to_string(samples) + ", " + contender.names());
                 std::vector<Launch> launch = {contender};
                 TurnServer server(options.listen_address, 1);
                 complete(launch.front(), words, awaken, folder / std::to_string(number++), server.address(0),
@@ -694,9 +699,7 @@ std::vector<RunResult> run_first(const CommandLine& command_line, const std::spa
             }
         }
     }
-    if (shows) {
-        std::fputs("\r\033[K", stderr);
-    }
+    progress.clear();
     if (std::none_of(contenders.begin(), contenders.end(),
                      [&](const Launch& contender) { return results.hold(contender.names()); })) {
         return {};
@@ -796,7 +799,20 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
         for (std::size_t index = 0; index < launches.size(); ++index) {
             complete(launches[index], words, awaken, folder.path() / std::to_string(index), server.address(index));
         }
-        run_all(launches, server, options.start_limit_s);
+        Progress progress(options.progress, command_line.test->name);
+        progress.show("waiting for the ranks to start");
+        // What the ranks count as steps.
+        std::vector<std::size_t> sizes;
+        for (const ElementType type : types_to_measure(options, *command_line.test)) {
+            const std::vector<std::size_t> of_type = sizes_to_measure(options, *command_line.test, type);
+            sizes.insert(sizes.end(), of_type.begin(), of_type.end());
+        }
+        run_all(launches, server, options.start_limit_s, [&](const TurnServer::Turn& turn) {
+            const std::size_t index = std::clamp<std::size_t>(turn.step, 1, sizes.size()) - 1;
+            progress.show(std::to_string(sizes[index]) + " bytes (" + std::to_string(index + 1) + " of " +
+                          std::to_string(sizes.size()) + "), " + launches[turn.group].names());
+        });
+        progress.clear();
         results = merge(launches, options, manifest);
     }
     if (results.empty() && signal_received == 0) {

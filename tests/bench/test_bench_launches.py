@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -75,6 +76,38 @@ def test_two_mpis_and_two_environments(
     assert with_pool == ["copied: environment.AWAKEN_PINNED_POOL"], manifest
     for name in found:
         assert name in result.output
+
+
+def test_a_terminal_is_told_how_far_it_is(
+    awaken_program: Path, launcher: Callable[..., str], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """Which size and which contender; and nothing of it stays."""
+    words = [
+        str(awaken_program), "bench", "latency", *SIZES, "--compare", "native,other=native+A=1", "--launcher",
+        launcher("mpich"),
+    ]  # fmt: skip
+    for more, told in (([], True), (["--no-progress"], False)):
+        terminal, stderr = os.openpty()
+        with subprocess.Popen(
+            [*words, *more], env=harness.clean_environment(), stdout=subprocess.PIPE, stderr=stderr
+        ) as process:
+            os.close(stderr)
+            shown = b""
+            # The end of a terminal whose other side has gone is an error.
+            with contextlib.suppress(OSError):
+                while read := os.read(terminal, 65536):
+                    shown += read
+            os.close(terminal)
+            assert process.stdout is not None and b"\033" not in process.stdout.read()
+            assert process.wait(harness.HANG_S) == 0, shown
+        lines = shown.decode().split("\r\033[K")
+        expected = [
+            f"latency: {size} bytes ({at} of 2), {name}"
+            for at, size in ((1, 8), (2, 4096))
+            for name in ("native", "other")
+        ]
+        assert (set(expected) <= set(lines)) == told, lines
+        assert lines[-1] == "", lines
 
 
 def test_command_lines_tell_no_secret(

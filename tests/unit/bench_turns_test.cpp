@@ -56,7 +56,8 @@ TEST(Turns, OnlyOneGroupMeasuresAtATimeAndTheLowestStepComesFirst) {
     constexpr std::size_t kGroups = 3;
     constexpr std::size_t kSteps = 4;
     TurnServer server("127.0.0.1", kGroups);
-    const Serving serving(server);
+    EXPECT_EQ(server.turn().number, 0);
+    Serving serving(server);
 
     std::atomic<int> measuring[kGroups] = {};
     std::atomic<bool> overlapped = false;
@@ -94,6 +95,9 @@ TEST(Turns, OnlyOneGroupMeasuresAtATimeAndTheLowestStepComesFirst) {
     EXPECT_FALSE(overlapped);
     EXPECT_EQ(steps.size(), kSteps * (1 + 2 + 3));
     EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
+    const std::scoped_lock lock(serving.mutex);
+    EXPECT_EQ(server.turn().number, steps.size());
+    EXPECT_EQ(server.turn().step, kSteps - 1);
 }
 
 TEST(Turns, AGroupThatEndsIsNotWaitedFor) {
