@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional
 
-from awaken import input_files, markdown_page, output_files, units
+from awaken import input_files, markdown_page, output_files, terminal, units
 from awaken.command_line import Parser
 from awaken.output_files import Misuse
 from awaken.readers.source import clean
@@ -464,5 +464,9 @@ def run(words: Sequence[str]) -> int:
         print(f"awaken: {error}", file=sys.stderr)
         return USAGE_ERROR
     if not options.output:
+        if not (options.json or options.markdown):
+            text = terminal.painted(
+                text, red=r"^(worse|broken)\b|\b[1-9]\d* (worse|broken)\b", green=r"^better\b|\b[1-9]\d* better\b"
+            )
         sys.stdout.write(text)
     return WORSE_STATUS if any(is_worse(change) for change in found) else 0

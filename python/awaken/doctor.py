@@ -538,7 +538,7 @@ def run(words: Sequence[str]) -> int:
     if not gpu["found"]:
         print(f"awaken: {no_gpu(gpu.get('why_not', 'no reason told'))}", file=sys.stderr)
     elif options.json != "-":
-        print(describe(examination.report))
+        print(terminal.painted_report(describe(examination.report)))
     if unwritten:
         print(f"awaken: {unwritten}", file=sys.stderr)
         return 2

@@ -408,7 +408,7 @@ def run(words: Sequence[str]) -> int:
     except Misuse as error:
         unwritten = str(error)
     if options.json != "-":
-        print(describe(report))
+        print(terminal.painted_report(describe(report)))
     if unwritten:
         print(f"awaken: {unwritten}", file=sys.stderr)
         return 2
