@@ -95,6 +95,7 @@ def test_the_version_has_one_place() -> None:
     header = (harness.ROOT / "include" / "awaken" / "awaken.h").read_text()
     assert ".".join(re.findall(r"^#define AWAKEN_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header, re.M)) == found.group(1)
     assert f"\n## [{found.group(1)}]" in (harness.ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {found.group(1)}\n" in (harness.ROOT / "CITATION.cff").read_text()
 
 
 def test_an_unknown_architecture_is_refused() -> None:
