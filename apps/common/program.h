@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -134,6 +135,15 @@ struct Option {
     return {};
 }
 
+/// The answer to --version.
+inline void print_version(const std::string& program) {
+#ifdef APPS_VERSION
+    std::printf("%s of Awaken %s\n", program.c_str(), APPS_VERSION);
+#else
+    std::printf("%s, compiled by hand\n", program.c_str());
+#endif
+}
+
 /// Makes a failed allocation of host memory end the job with a message.
 inline void end_job_when_out_of_memory() {
     std::set_new_handler([] {
@@ -142,22 +152,27 @@ inline void end_job_when_out_of_memory() {
     });
 }
 
-/// Reads the command line into the options' values. Collective. --help is answered by rank 0 on stdout and ends all
-/// ranks with success; anything that is not understood ends all ranks with exit_misuse.
-/// Call it first after MPI_Init: it also makes a failed host allocation end the job with a message.
+/// Reads the command line into the options' values. Collective. --help and --version are answered by rank 0 on stdout
+/// and end all ranks with success; anything that is not understood ends all ranks with exit_misuse. Call it first after
+/// MPI_Init: it also makes a failed host allocation end the job with a message.
 inline void parse(int argc, char** argv, const std::string& summary, std::initializer_list<Option> options) {
     end_job_when_out_of_memory();
     const std::string path = argc > 0 ? argv[0] : "program";
     const std::string program = path.substr(path.rfind('/') + 1);
     const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
 
-    int help = 0;
+    int asked = 0;
+    constexpr int version = 1, help = 2;
     for (const std::string& word : words) {
-        help = help != 0 || word == "--help" || word == "-h" ? 1 : 0;
+        asked = std::max(asked, word == "--help" || word == "-h"      ? help
+                                : word == "--version" || word == "-V" ? version
+                                                                      : 0);
     }
-    MPI_Allreduce(MPI_IN_PLACE, &help, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    if (help != 0) {
-        if (rank_of_world() == 0) {
+    MPI_Allreduce(MPI_IN_PLACE, &asked, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (asked != 0) {
+        if (rank_of_world() == 0 && asked == version) {
+            print_version(program);
+        } else if (rank_of_world() == 0) {
             std::printf("%s\n\nUsage: mpiexec -n RANKS %s [OPTION...]\n\n", summary.c_str(), program.c_str());
             for (const Option& option : options) {
                 const bool has_words = !option.words.empty();
@@ -167,8 +182,8 @@ inline void parse(int argc, char** argv, const std::string& summary, std::initia
                 const std::string preset = option.is_flag ? "" : " (default " + value + ")";
                 std::printf("  %-18s %s%s\n", name.c_str(), option.help.c_str(), preset.c_str());
             }
-            std::printf("  %-18s %s\n\nK, M and G after a number multiply it by 1024, 1024^2 and 1024^3.\n", "--help",
-                        "print this and exit");
+            std::printf("  %-18s %s\n  %-18s %s\n\nK, M and G after a number multiply it by 1024, 1024^2 and 1024^3.\n",
+                        "--help", "print this and exit", "--version", "print the version and exit");
             std::fflush(stdout);
         }
         MPI_Finalize();

@@ -131,7 +131,8 @@ void print_help(const std::string& program) {
         "  --write FILE             write the field at the end: doubles, row after row\n"
         "  --link GB/S              bandwidth between neighbours, for the last line (default: that of the GPU's "
         "links)\n"
-        "  --help                   print this and exit\n\n"
+        "  --help                   print this and exit\n"
+        "  -V, --version            print the version and exit\n\n"
         "All memories go with all exchanges, but ccl, enqueue and graph need memory that the GPU can read, which host "
         "and\nstaged are not.\n"
         "With these two, overlap computes and looks after messages by turns, and staged copies within host memory.\n\n"
@@ -160,8 +161,8 @@ int thread_level(int argc, char** argv) {
 
 Options read_options(int argc, char** argv, const std::string& program) {
     apps::end_job_when_out_of_memory();
-    enum Long { memory = 256, buffers, exchange, first_touch, check, checksum, ranges, write, link, help };
-    constexpr std::array<option, 20> known = {{{"imax", required_argument, nullptr, 'i'},
+    enum Long { memory = 256, buffers, exchange, first_touch, check, checksum, ranges, write, link, help, version };
+    constexpr std::array<option, 21> known = {{{"imax", required_argument, nullptr, 'i'},
                                                {"jmax", required_argument, nullptr, 'j'},
                                                {"nprocx", required_argument, nullptr, 'x'},
                                                {"nprocy", required_argument, nullptr, 'y'},
@@ -180,6 +181,7 @@ Options read_options(int argc, char** argv, const std::string& program) {
                                                {"write", required_argument, nullptr, Long::write},
                                                {"link", required_argument, nullptr, Long::link},
                                                {"help", no_argument, nullptr, Long::help},
+                                               {"version", no_argument, nullptr, Long::version},
                                                {nullptr, 0, nullptr, 0}}};
     // A row and its halo are counted in MPI's int.
     constexpr long long most_cells = INT_MAX / 2;
@@ -187,11 +189,12 @@ Options read_options(int argc, char** argv, const std::string& program) {
     std::optional<Processor> first_touch_given;
     std::string problem;
     bool wants_help = false;
+    bool wants_version = false;
     opterr = 0;
     for (int found = 0; problem.empty() && found != -1;) {
         const int word = optind;
         long long number = 0;
-        found = getopt_long(argc, argv, ":cph:I:i:j:tx:y:", known.data(), nullptr);
+        found = getopt_long(argc, argv, ":cph:I:i:j:tVx:y:", known.data(), nullptr);
         switch (found) {
             case -1:
                 break;
@@ -260,6 +263,10 @@ Options read_options(int argc, char** argv, const std::string& program) {
             case Long::help:
                 wants_help = true;
                 break;
+            case 'V':
+            case Long::version:
+                wants_version = true;
+                break;
             case ':':
                 problem = std::string(argv[word]) + " needs a value; --help lists the options";
                 break;
@@ -271,9 +278,11 @@ Options read_options(int argc, char** argv, const std::string& program) {
     if (problem.empty() && optind < argc) {
         problem = "unknown option " + std::string(argv[optind]) + "; --help lists the options";
     }
-    if (wants_help) {
-        if (apps::rank_of_world() == 0) {
+    if (wants_help || wants_version) {
+        if (apps::rank_of_world() == 0 && wants_help) {
             print_help(program);
+        } else if (apps::rank_of_world() == 0) {
+            apps::print_version(program);
         }
         MPI_Finalize();
         std::exit(EXIT_SUCCESS);

@@ -97,6 +97,14 @@ def test_ping_pong_has_the_sizes_and_counts_of_the_tutorial() -> None:
     assert defaults == {"max-bytes": str(2**30), "iterations": "50", "warm-up": "5"}
 
 
+@pytest.mark.parametrize("program", ["ping_pong_cpu", "allreduce", "ghost_exchange", "xtx", "reduce"])
+def test_programs_tell_their_version_once(program: str) -> None:
+    for option in ("--version", "-V"):
+        result = mpiexec("mpich", program, option, ranks=2)
+        assert result.status == 0, result.err
+        assert re.fullmatch(rf"{program} of Awaken \d+\.\d+\.\d+\n", result.out), result.out
+
+
 @pytest.mark.parametrize(("limit", "last"), [("8", 8), ("100", 64), ("1K", 1024), ("=2M", 2**21)])
 def test_ping_pong_ends_at_the_largest_size_within_the_limit(limit: str, last: int) -> None:
     words = ["--max-bytes" + limit] if limit.startswith("=") else ["--max-bytes", limit]
