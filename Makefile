@@ -22,12 +22,12 @@ PYTEST := .venv/bin/python -m pytest -p no:cacheprovider
 WORKERS ?= 2
 PARALLEL = -n $(WORKERS) --dist loadgroup
 # Tests and the demo are waited for, so they use a build that is made sooner than what is shipped.
-demo test test-long: PRESET = quick
+demo test test-long man: PRESET = quick
 ON_BUILD = $(IN_VENV) TEST_BUILD_DIR=build/$(PRESET) $(PYTEST) tests
 BUILD = $(IN_VENV) .venv/bin/python tools/build.py --preset $(PRESET) --jobs $(JOBS) --cmake="$(CMAKE_ARGS)"
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
-.PHONY: help demo test test-long test-asan test-tsan bench-check setup build install wheels release docs lint tidy format clean
+.PHONY: help demo test test-long test-asan test-tsan bench-check setup build install wheels release docs lint tidy format man clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -84,6 +84,11 @@ docs: ## tables and pictures from bench/results, and the site of docs/ in build/
 	@$(SETUP) docs
 	@.venv/bin/python tools/docs.py
 	@.venv/bin/python tools/site.py
+
+man: ## the manual pages in docs/man, from the tables that make the help
+	@$(SETUP) build
+	@$(BUILD) --first-look awaken_cli awaken_bench_runner
+	@$(IN_VENV) .venv/bin/python tools/man_pages.py --build build/$(PRESET)
 
 lint: ## check format, Python and C++ (clang-format, ruff, mypy, clang-tidy)
 	@$(SETUP) lint

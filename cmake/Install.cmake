@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a program that links Awaken needs after installation: headers, a CMake package (awaken::awaken) and a pkg-config
-# file. The library and the programs are installed by the folders that build them.
+# What shells, readers and linking programs need after installation: completion of command lines, manual pages, headers, a
+# CMake package (awaken::awaken) and a pkg-config file. The library and the programs are installed by the folders that
+# build them.
 include_guard(GLOBAL)
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/awaken" DESTINATION "${AWAKEN_INSTALL_INCLUDEDIR}"
         FILES_MATCHING PATTERN "*.h" PATTERN "mpix_stream_f08.*")
+
+# The manual pages lie in the tree: a build for another machine cannot run the programs that know the options.
+install(FILES "${PROJECT_SOURCE_DIR}/packages/completion/awaken.bash" DESTINATION share/bash-completion/completions
+        RENAME awaken)
+install(FILES "${PROJECT_SOURCE_DIR}/packages/completion/_awaken" DESTINATION share/zsh/site-functions)
+install(FILES "${PROJECT_SOURCE_DIR}/packages/completion/awaken.fish" DESTINATION share/fish/vendor_completions.d)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/man/" DESTINATION share/man/man1 FILES_MATCHING PATTERN "*.1")
 
 if(TARGET awaken)
     set_target_properties(awaken PROPERTIES EXPORT_NAME awaken)

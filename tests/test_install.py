@@ -185,6 +185,18 @@ def test_the_list_for_uninstalling_has_all(prefix: Path) -> None:
     assert there <= listed, sorted(there - listed)
 
 
+def test_shells_and_man_find_their_files(prefix: Path) -> None:
+    share = prefix / "share"
+    pages = [path.name for path in (share / "man" / "man1").iterdir()]
+    assert sorted(pages) == sorted(path.name for path in (harness.ROOT / "docs" / "man").iterdir())
+    for file in ("zsh/site-functions/_awaken", "fish/vendor_completions.d/awaken.fish"):
+        assert "awaken completion" in (share / file).read_text()
+    script = f'source "{share}/bash-completion/completions/awaken"; COMP_WORDS=(awaken doc) COMP_CWORD=1; _awaken'
+    environment = {"PATH": f"{prefix / 'bin'}:{os.environ['PATH']}"}
+    words = command(tool("bash"), "--norc", "-c", script + '; echo "${COMPREPLY[*]}"', environment=environment)
+    assert words == "doctor\n"
+
+
 def test_the_wrapper_that_binds_ranks_is_there(prefix: Path) -> None:
     environment = {"MPI_LOCALRANKID": "1", "AWAKEN_EMULATE": "cuda:2"}
     wrapper = prefix / "bin" / "bind_gpu.sh"

@@ -195,6 +195,8 @@ def test_release(tmp_path: Path) -> None:
             "lib/awaken/kernels.bin",
             "scripts/awaken",
             "lib/awaken/emulator/libcuda.so.1",
+            "share/man/man1/awaken.1",
+            "share/bash-completion/completions/awaken",
             "osu_latency",
         ):
             assert any(entry.endswith(part) for entry in names), (name, part)

@@ -1155,14 +1155,14 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
                         remedy + help_hint(test) + " lists what it takes");
         }
         if (code == 'h') {
-            return {Request::help, &test, std::move(parser.line.options)};
+            return {Request::help, &test, false, std::move(parser.line.options)};
         }
         if (code == 'v') {
             parser.line.request = Request::version;
             continue;
         }
         if (std::string_view(row.name) == "list") {
-            return {Request::list, nullptr, {}};
+            return {Request::list, nullptr, false, {}};
         }
         // The word just read, or the one before its argument.
         const bool argument_apart = optarg != nullptr && optarg == arguments[static_cast<std::size_t>(optind - 1)];
@@ -1236,16 +1236,18 @@ CommandLine parse_command_line(std::span<char* const> words) {
         throw Error("no test is named", "write `awaken bench NAME`; `awaken bench --list` lists the names");
     }
     const std::string name = words.front();
+    const bool as_json = words.size() == 2 && std::string_view(words[1]) == "--json";
     if (name == "-h" || name == "--help") {
         // `--help NAME` is what people type who know other programs.
         const TestInfo* test = words.size() > 1 ? find_test(words[1]) : nullptr;
-        return {Request::help, test, {}};
+        return {Request::help, test, as_json, {}};
     }
-    if (name == "-v" || name == "--version") {
-        return {Request::version, nullptr, {}};
+    // -V with a test is OMB's.
+    if (name == "-v" || name == "-V" || name == "--version") {
+        return {Request::version, nullptr, as_json, {}};
     }
     if (name == "--list") {
-        return {Request::list, nullptr, {}};
+        return {Request::list, nullptr, as_json, {}};
     }
     if (name.starts_with('-')) {
         throw Error("the first word is '" + name + "', not a test",
@@ -1260,15 +1262,18 @@ CommandLine parse_command_line(std::span<char* const> words) {
     return parse_words(*test, words);
 }
 
+std::string general_description() {
+    return "Measures MPI with the options and the output of the OSU micro-benchmarks. NAME is a test of\n"
+           "`awaken bench --list`, with or without osu_ before it. Run it under the MPI's launcher\n"
+           "(mpiexec -n 4 awaken bench allreduce D D); without one it starts as few ranks as the test needs.\n";
+}
+
 std::string help_text(const TestInfo* test) {
     if (test == nullptr) {
         return "Usage: awaken bench NAME [options] [SRC DST]\n"
-               "       awaken bench --list\n"
-               "       awaken bench NAME --help\n\n"
-               "Measures MPI with the options and the output of the OSU micro-benchmarks. NAME is a test of\n"
-               "`awaken bench --list`, with or without osu_ before it. Run it under the MPI's launcher\n"
-               "(mpiexec -n 4 awaken bench allreduce D D); without one it starts as few ranks as the test needs.\n\n" +
-               std::string(kSidesHelp) +
+               "       awaken bench --list [--json]\n"
+               "       awaken bench NAME --help\n\n" +
+               general_description() + "\n" + kSidesHelp +
                "\nOptions of the OSU micro-benchmarks; each test takes those that its --help lists:\n" +
                option_lines(nullptr, true) + "\nFurther options:\n" + option_lines(nullptr, false);
     }
@@ -1291,7 +1296,12 @@ std::string help_text(const TestInfo* test) {
 std::vector<OptionDescription> option_descriptions() {
     std::vector<OptionDescription> descriptions;
     for (const Row& row : rows()) {
-        descriptions.push_back({spelling(row), row.meaning, row.of_omb()});
+        std::vector<std::string> names = {std::string("--") + row.name};
+        if (row.of_omb()) {
+            names.insert(names.begin(), short_spelling(row));
+        }
+        descriptions.push_back(
+            {spelling(row), std::move(names), row.placeholder, row.may_lack_argument, row.meaning, row.of_omb()});
     }
     return descriptions;
 }

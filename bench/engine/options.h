@@ -207,6 +207,7 @@ enum class Request : std::uint8_t { measure, help, version, list };
 struct CommandLine {
     Request request = Request::measure;
     const TestInfo* test = nullptr;  ///< null only with version, list and general help
+    bool as_json = false;            ///< the list, or the general help
     Options options;
 };
 
@@ -216,9 +217,15 @@ struct CommandLine {
 /// `awaken bench --help` and, with a test, `awaken bench NAME --help`.
 [[nodiscard]] std::string help_text(const TestInfo* test);
 
+/// What stands in the general help before the options.
+[[nodiscard]] std::string general_description();
+
 /// One row of the table of options, as help and documentation show it.
 struct OptionDescription {
     std::string spelling;  ///< "-m, --message-size [MIN:]MAX"
+    std::vector<std::string> names;
+    std::string argument;  ///< empty: there is none
+    bool may_lack_argument;
     std::string meaning;
     bool of_omb;  ///< false: ours
 };

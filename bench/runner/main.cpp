@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/printable.h"
 #include "engine/catalogue.h"
 #include "engine/options.h"
@@ -34,6 +35,29 @@ void print_version(const CommandLine& command_line) {
     }
 }
 
+/// The list or the help of all tests, or the version, as JSON; what `awaken completion` and the manual page are made
+/// of.
+void print_as_json(const Request request) {
+    Json shown{{"version", AWAKEN_VERSION_TEXT}};
+    if (request == Request::list) {
+        shown["tests"] = Json::array();
+        for (const TestInfo& test : catalogue()) {
+            shown["tests"].push_back({{"name", test.name}, {"summary", summary_of(test)}});
+        }
+    } else if (request == Request::help) {
+        shown["usage"] = "awaken bench NAME [OPTIONS] [SRC DST]";
+        shown["description"] = general_description();
+        shown["options"] = Json::array();
+        for (const OptionDescription& option : option_descriptions()) {
+            shown["options"].push_back({{"names", option.names},
+                                        {"argument", option.argument},
+                                        {"may_lack_argument", option.may_lack_argument},
+                                        {"help", option.meaning}});
+        }
+    }
+    std::puts(shown.text().c_str());
+}
+
 void print_list() {
     std::size_t width = 0;
     for (const TestInfo& test : catalogue()) {
@@ -53,6 +77,10 @@ int run(const std::span<char*> words) {
         if (launched_ranks() == 1) {
             throw;
         }
+    }
+    if (command_line.as_json) {
+        print_as_json(command_line.request);
+        return 0;
     }
     switch (command_line.request) {
         case Request::help:

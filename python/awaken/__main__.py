@@ -10,30 +10,19 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
 from awaken import interruption
-from awaken.installation import native_program
+from awaken.installation import run_native
 from awaken.plain_text import clean
 
 NATIVE_COMMANDS = ("exec", "bench", "settings", "version", "help")
 """What the native program does itself."""
 
-COMMANDS = ("compare", "doctor", "report", "scale", "topo", "trace")
+COMMANDS = ("compare", "completion", "doctor", "report", "scale", "topo", "trace")
 """What this package does: each is a module of it, whose run() takes the arguments after the name and returns the exit
 status."""
 
 USAGE_ERROR = 2
-NOT_FOUND = 127
-
-
-def run_native(arguments: Sequence[str]) -> NoReturn:
-    """Replaces this process with the native program; exits with status 127 when there is none."""
-    program = native_program()
-    if program is None:
-        print("awaken: the program awaken is not installed: install the package again (pip install .)", file=sys.stderr)
-        sys.exit(NOT_FOUND)
-    os.execv(program, [str(program), *arguments])
 
 
 def remedy(name: str) -> str:

@@ -130,7 +130,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=float, default=60.0, metavar="S", help="seconds that a probe may be silent (60)"
     )
-    parser.add_argument("--json", default="", metavar="FILE", help="write everything as JSON, too; - for stdout alone")
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        default="",
+        const="-",
+        metavar="FILE",
+        help="write everything as JSON, too; without FILE, and with -, to stdout alone",
+    )
     parser.add_argument("--no-cache", action="store_true", help="do not note whether the MPI takes device memory")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group = parser.add_argument_group("the conformance matrix")

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
+
+NOT_FOUND = 127
 
 
 class NotInstalled(Exception):
@@ -25,6 +30,16 @@ def native_program() -> Path | None:
             return candidate
     found = shutil.which("awaken")
     return Path(found) if found else None
+
+
+def run_native(arguments: Sequence[str]) -> NoReturn:
+    """Replaces this process with the native program; exits with status 127 when there is none."""
+    try:
+        program = required_program("awaken")
+    except NotInstalled as error:
+        print(f"awaken: {error}", file=sys.stderr)
+        sys.exit(NOT_FOUND)
+    os.execv(program, [str(program), *arguments])
 
 
 def required_program(name: str) -> Path:

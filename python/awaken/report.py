@@ -79,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--apps", metavar="DIR", help="folder of the example programs for this MPI, to run them, too")
     group.add_argument("--time-limit", type=float, metavar="S", help="seconds that one measurement may take")
     group.add_argument("--list", action="store_true", help="list the measurements, and measure nothing")
+    group.add_argument("--json", action="store_true", help="with --list: print it as JSON")
     return made
 
 
@@ -98,6 +99,9 @@ def run(words: Sequence[str]) -> int:
         else:
             plan, steps = _plan(options)
             if options.list:
+                if options.json:
+                    print(json.dumps([{"name": step.name, "title": step.title} for step in steps], indent=1))
+                    return 0
                 for step in steps:
                     print(f"{step.name:22} {step.title}")
                 return 0
@@ -156,6 +160,11 @@ def version() -> str:
 
 
 def _check(options: argparse.Namespace, output: Path) -> None:
+    if options.json and not options.list:
+        raise Misuse(
+            "--json is for --list: the folder of a measuring report has its results as JSON, and awaken compare, bench "
+            "and doctor write theirs with --json"
+        )
     if options.emulate and not jobs.EMULATION.fullmatch(options.emulate):
         raise Misuse(f"--emulate {options.emulate} is no kind and number of GPUs: write for instance --emulate cuda:2")
     if options.ranks is not None and options.ranks < 2:

@@ -545,6 +545,7 @@ grow that way. See docs/trace.md.
     parser.add_argument(
         "--output", type=Path, default=Path("scale.json"), metavar="FILE.json", help="default scale.json"
     )
+    parser.add_argument("--json", action="store_true", help="print what is in the JSON file, instead of the table")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="default: beside the JSON")
     parser.add_argument("--title", help="of the picture; default: the program")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="of one run; default 600")
@@ -623,7 +624,7 @@ def run(arguments: Sequence[str]) -> int:
         return interruption.exit_status(interrupt)
     finally:
         if study.points():
-            print(table_text(study))
+            print(study.as_json() if options.json else table_text(study) + "\n", end="")
     failed = sum(1 for run in study.runs if run.problem)
     if failed:
         print(f"awaken: {failed} of {len(study.runs)} runs failed; {options.output} says why", file=sys.stderr)

@@ -88,7 +88,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--emulate", type=emulation, default="", metavar="KIND:N", help="look at N emulated GPUs, such as cuda:2"
     )
     parser.add_argument("--sysfs", default="/sys", metavar="DIR", help="where the system's files are (/sys)")
-    parser.add_argument("--json", default="", metavar="FILE", help="write everything as JSON, too; - for stdout alone")
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        default="",
+        const="-",
+        metavar="FILE",
+        help="write everything as JSON, too; without FILE, and with -, to stdout alone",
+    )
     options = parser.parse_args(words)
     for name, least in (("samples", 1), ("ranks", 1), ("limit", 1)):
         value = getattr(options, name)

@@ -9,17 +9,21 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/printable.h"
 #include "bench.h"
 #include "exec.h"
 #include "installation.h"
+#include "options.h"
 #include "program.h"
 #include "settings_list.h"
 
@@ -31,6 +35,10 @@ constexpr int kUsageError = 2;
 
 bool asks_for_help(std::string_view word) {
     return word == "-h" || word == "--help";
+}
+
+bool asks_for_version(std::string_view word) {
+    return word == "-V" || word == "--version";
 }
 
 int version(std::span<char* const> words);
@@ -53,6 +61,7 @@ constexpr std::array kCommands = {
     Command{"doctor", nullptr, "say whether this MPI takes GPU memory, by itself and with Awaken, and what would help"},
     Command{"trace", nullptr, "sum up and draw the timeline that AWAKEN_TRACE recorded"},
     Command{"scale", nullptr, "run a program at several numbers of ranks, and draw how it scales"},
+    Command{"completion", nullptr, "print what makes bash, zsh or fish complete commands and options"},
     Command{"settings", settings, "list the environment variables, their values and meaning"},
     Command{"version", version, "print the version and where the library is"},
     Command{"help", help, "print this text, or the options of a command"},
@@ -62,38 +71,74 @@ auto find_command(std::string_view name) {
     return std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& c) { return name == c.name; });
 }
 
-/// For commands without options. True when the user asked for their help; it has been printed then.
-bool only_help_is_asked(std::string_view command, std::span<char* const> words) {
+constexpr const char* kJsonHelp = "print JSON";
+
+/// The word of a command whose one option is --json: whether it is given. Nothing when the user asked for the command's
+/// help; it has been printed then.
+std::optional<bool> asks_for_json(std::string_view command, std::span<char* const> words) {
     if (words.empty()) {
         return false;
     }
-    if (words.size() > 1 || !asks_for_help(words.front())) {
-        throw Error("awaken " + std::string(command) + " takes no arguments, and is given " + words.front(),
-                    "write awaken " + std::string(command));
-    }
     const Command& asked = *find_command(command);
-    std::printf("awaken %s: %s. It has no options.\n", asked.name, asked.summary);
-    return true;
+    const std::string_view word = words.front();
+    if (words.size() > 1 || (word != "--json" && !asks_for_help(word))) {
+        throw Error("awaken " + std::string(command) + " takes no arguments but --json, and is given " +
+                        words[words.size() > 1 && word == "--json" ? 1 : 0],
+                    std::string("write awaken ") + asked.name + " [--json]");
+    }
+    if (word == "--json") {
+        return true;
+    }
+    std::printf("awaken %s: %s.\n\n  --json  %s\n", asked.name, asked.summary, kJsonHelp);
+    return {};
 }
 
 int version(std::span<char* const> words) {
-    if (only_help_is_asked("version", words)) {
-        return 0;
+    const std::optional<bool> json = asks_for_json("version", words);
+    if (json == true) {
+        std::vector<std::string> abis;
+        std::istringstream names(AWAKEN_ABI_NAMES);
+        for (std::string name; std::getline(names >> std::ws, name, ',');) {
+            abis.push_back(name);
+        }
+        std::puts(
+            Json{{"version", AWAKEN_VERSION_TEXT}, {"abis", abis}, {"library", library().native()}}.text().c_str());
+    } else if (json == false) {
+        std::printf("awaken %s (MPI ABIs: %s)\n", AWAKEN_VERSION_TEXT, AWAKEN_ABI_NAMES);
+        std::printf("library %s\n", library().c_str());
     }
-    std::printf("awaken %s (MPI ABIs: %s)\n", AWAKEN_VERSION_TEXT, AWAKEN_ABI_NAMES);
-    std::printf("library %s\n", library().c_str());
     return 0;
 }
 
 int settings(std::span<char* const> words) {
-    if (only_help_is_asked("settings", words)) {
-        return 0;
+    if (const std::optional<bool> json = asks_for_json("settings", words)) {
+        print_settings(*json);
     }
-    print_settings();
     return 0;
 }
 
+/// All commands, with the options of those that are answered here, of which `awaken completion` and the manual pages
+/// are made.
+std::string commands_as_json() {
+    Json commands = Json::array();
+    for (const Command& command : kCommands) {
+        Json entry = command.run == exec ? exec_as_json() : Json{{"usage", std::string("awaken ") + command.name}};
+        entry["name"] = command.name;
+        entry["summary"] = command.summary;
+        entry["native"] = command.run != nullptr;
+        if (command.run == version || command.run == settings || command.run == help) {
+            entry["options"] = std::vector{option_as_json({"--json"}, "", false, kJsonHelp)};
+        }
+        commands.push_back(std::move(entry));
+    }
+    return Json{{"version", AWAKEN_VERSION_TEXT}, {"commands", std::move(commands)}}.text();
+}
+
 int help(std::span<char* const> words) {
+    if (words.size() == 1 && std::string_view(words.front()) == "--json") {
+        std::puts(commands_as_json().c_str());
+        return 0;
+    }
     if (words.size() == 1 && !asks_for_help(words.front()) && std::string_view(words.front()) != "help") {
         std::string option = "--help";
         std::array<char*, 2> command = {words.front(), option.data()};
@@ -105,9 +150,10 @@ int help(std::span<char* const> words) {
     }
     std::puts("Awaken makes any MPI GPU-aware.\n\n  awaken COMMAND [ARGUMENTS]\n");
     for (const Command& command : kCommands) {
-        std::printf("  %-10s%s\n", command.name, command.summary);
+        std::printf("  %-12s%s\n", command.name, command.summary);
     }
-    std::puts("\n`awaken COMMAND --help` lists the options of all but the last three.");
+    std::puts(
+        "\n`awaken COMMAND --help` lists a command's options, `awaken COMMAND --version` says which Awaken it is.");
     return 0;
 }
 
@@ -164,7 +210,7 @@ int run(std::span<char* const> words) {
     if (asks_for_help(name)) {
         return help(words.subspan(1));
     }
-    if (name == "--version") {
+    if (asks_for_version(name)) {
         return version(words.subspan(1));
     }
     if (name.starts_with('-')) {
@@ -176,6 +222,10 @@ int run(std::span<char* const> words) {
                     "the figures");
     }
     const auto command = find_command(name);
+    // `awaken bench` has a version of its own: that of the output which it imitates.
+    if (words.size() > 1 && asks_for_version(words[1]) && command != kCommands.end() && command->run != bench) {
+        return version(words.subspan(2));
+    }
     const bool native = command != kCommands.end() && command->run != nullptr;
     return native ? command->run(words.subspan(1)) : run_in_python(words);
 }

@@ -29,6 +29,11 @@ constexpr std::array kOptions = {
            "check each buffer against its allocation, and for overlap"},
 };
 
+constexpr const char* kUsage = "awaken exec [OPTIONS] [--] PROGRAM [ARGUMENTS]";
+constexpr const char* kDescription = "Runs a program whose MPI calls may be given GPU pointers.";
+constexpr const char* kExitStatus =
+    "Exit status: the program's; 2 for a wrong option or setting, 126 for a program that cannot be run with a\n"
+    "preloaded library, 127 for a program that is not found.\n";
 constexpr const char* kSeeHelp = "see `awaken exec --help`";
 
 std::string usage_of(const Option& option) {
@@ -45,8 +50,20 @@ std::string usage_of(const Option& option) {
 
 }  // namespace
 
-std::span<const Option> exec_options() {
-    return kOptions;
+Json option_as_json(const std::vector<std::string>& names, const std::string& argument, const bool may_lack_argument,
+                    const std::string& help) {
+    return {{"names", names}, {"argument", argument}, {"may_lack_argument", may_lack_argument}, {"help", help}};
+}
+
+Json exec_as_json() {
+    Json options = Json::array();
+    for (const Option& option : kOptions) {
+        options.push_back(option_as_json({option.name}, option.argument == Argument::none ? "" : option.argument_name,
+                                         option.argument == Argument::optional,
+                                         option.help + std::string(" [") + option.variable + "]"));
+    }
+    options.push_back(option_as_json({"--settings"}, "", false, "list all settings, and run nothing"));
+    return {{"usage", kUsage}, {"description", kDescription}, {"epilog", kExitStatus}, {"options", std::move(options)}};
 }
 
 ExecArguments parse_exec_arguments(std::span<char* const> words) {
@@ -108,10 +125,8 @@ ExecArguments parse_exec_arguments(std::span<char* const> words) {
 
 std::string exec_help() {
     std::string text =
-        "Runs a program whose MPI calls may be given GPU pointers.\n"
-        "\n"
-        "  mpiexec -n 4 awaken exec [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
-        "\n"
+        std::string(kDescription) + "\n\n  mpiexec -n 4 " + kUsage +
+        "\n\n"
         "Each option sets the environment variable on its right; `awaken exec --settings` lists them all.\n"
         "\n";
     std::size_t width = 0;
@@ -123,11 +138,7 @@ std::string exec_help() {
         usage.resize(width + 2, ' ');
         text += "  " + usage + option.help + "  [" + option.variable + "]\n";
     }
-    text +=
-        "\n"
-        "Exit status: the program's; 2 for a wrong option or setting, 126 for a program that cannot be run with a\n"
-        "preloaded library, 127 for a program that is not found.\n";
-    return text;
+    return text + "\n" + kExitStatus;
 }
 
 }  // namespace awaken::cli

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json_text.h"
+
 namespace awaken::cli {
 
 /// An option that sets an environment variable for the program.
@@ -20,7 +22,12 @@ struct Option {
     const char* help;
 };
 
-[[nodiscard]] std::span<const Option> exec_options();
+/// An option as `awaken help --json` describes it: its names, and its argument, which is empty where it takes none.
+[[nodiscard]] Json option_as_json(const std::vector<std::string>& names, const std::string& argument,
+                                  bool may_lack_argument, const std::string& help);
+
+/// Usage, texts and options of `awaken exec`.
+[[nodiscard]] Json exec_as_json();
 
 struct ExecArguments {
     struct Assignment {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "coll/device/selection.h"
 #include "transfer/tuning.h"
 
@@ -32,6 +33,19 @@ void print(const std::vector<SettingDescription>& settings, const Values& values
             std::printf("    set to:  %s\n", found->second.c_str());
         }
     }
+}
+
+Json described(const std::vector<SettingDescription>& settings, const Values& values) {
+    Json list = Json::array();
+    for (const SettingDescription& setting : settings) {
+        const auto found = values.find(setting.name);
+        list.push_back({{"name", setting.name},
+                        {"values", setting.values},
+                        {"meaning", setting.meaning},
+                        {"default", setting.default_value},
+                        {"value", found != values.end() ? Json(found->second) : Json()}});
+    }
+    return list;
 }
 
 /// The environment's value of each setting. A variable that is set but empty counts as not set.
@@ -58,6 +72,18 @@ Values values_of_figures() {
         return {};
     }
     return values;
+}
+
+void print_as_text() {
+    print(Settings::descriptions(), values_of(Settings::descriptions()));
+    std::printf("\nFigures of the tuning, for AWAKEN_TUNE:\n\n");
+    print(transfer::Tuning::descriptions(), values_of_figures());
+    if (const Values for_tests = values_of(Settings::test_switches()); !for_tests.empty()) {
+        std::printf("\nSwitches for tests that are set:\n\n");
+        for (const auto& [name, value] : for_tests) {
+            std::printf("%s = %s\n", name.c_str(), value.c_str());
+        }
+    }
 }
 
 }  // namespace
@@ -87,15 +113,18 @@ void check_mpi_library(const Settings& settings) {
     }
 }
 
-void print_settings() {
-    print(Settings::descriptions(), values_of(Settings::descriptions()));
-    std::printf("\nFigures of the tuning, for AWAKEN_TUNE:\n\n");
-    print(transfer::Tuning::descriptions(), values_of_figures());
-    if (const Values for_tests = values_of(Settings::test_switches()); !for_tests.empty()) {
-        std::printf("\nSwitches for tests that are set:\n\n");
-        for (const auto& [name, value] : for_tests) {
-            std::printf("%s = %s\n", name.c_str(), value.c_str());
+void print_settings(const bool as_json) {
+    if (as_json) {
+        Json test_switches = Json::array();
+        for (const auto& [name, value] : values_of(Settings::test_switches())) {
+            test_switches.push_back({{"name", name}, {"value", value}});
         }
+        const Json all{{"settings", described(Settings::descriptions(), values_of(Settings::descriptions()))},
+                       {"figures", described(transfer::Tuning::descriptions(), values_of_figures())},
+                       {"test_switches", std::move(test_switches)}};
+        std::puts(all.text().c_str());
+    } else {
+        print_as_text();
     }
     std::fflush(stdout);
     check_mpi_library(checked_settings());

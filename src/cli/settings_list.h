@@ -15,8 +15,8 @@ namespace awaken::cli {
 /// no MPI.
 void check_mpi_library(const Settings& settings);
 
-/// Prints every AWAKEN_* variable on stdout: its values, its meaning, its default and its present value. Then throws
-/// Error for mistakes in them, as the two functions above do.
-void print_settings();
+/// Prints every AWAKEN_* variable on stdout, as text or JSON: its values, its meaning, its default and its present
+/// value. Then throws Error for mistakes in them, as the two functions above do.
+void print_settings(bool as_json = false);
 
 }  // namespace awaken::cli

@@ -75,6 +75,10 @@ TEST(Options, Requests) {
     EXPECT_EQ(parse({"--help"}).request, Request::help);
     EXPECT_EQ(parse({"--help"}).test, nullptr);
     EXPECT_EQ(parse({"-v"}).request, Request::version);
+    EXPECT_EQ(parse({"-V"}).request, Request::version);
+    EXPECT_FALSE(parse({"--list"}).as_json);
+    EXPECT_TRUE(parse({"--list", "--json"}).as_json);
+    EXPECT_TRUE(parse({"--help", "--json"}).as_json);
     EXPECT_EQ(parse({"bw", "-h"}).request, Request::help);
     EXPECT_STREQ(parse({"bw", "--help"}).test->name, "bw");
     EXPECT_EQ(parse({"bw", "-v", "-d", "cuda"}).request, Request::version);
