@@ -24,6 +24,7 @@ from typing import Optional
 
 from awaken import input_files, markdown_page, output_files, terminal, units
 from awaken.command_line import Parser
+from awaken.curves import plural
 from awaken.output_files import Misuse
 from awaken.readers.source import clean
 from awaken.report import from_files
@@ -108,7 +109,8 @@ class Side:
 def key_of(series: Series, own_labels: Iterable[str]) -> Key:
     # The label of a log is its file's name, which differs between old and new though nothing else does.
     implementation = "log" if series.implementation in own_labels else series.implementation
-    return series.test, series.quantity, implementation, series.ranks, series.type, series.buffers, series.mode
+    mode = ", ".join(filter(None, [plural(series.nodes, "node"), series.mode]))
+    return series.test, series.quantity, implementation, series.ranks, series.type, series.buffers, mode
 
 
 def name_of(key: Key) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from awaken import charts, units
+from awaken import charts, pairs, units
 from awaken.findings import name_of
 from awaken.results import BANDWIDTH, PRETENDED_NODES, TIME, UNKNOWN_TEST, Point, Series, by_test
 
@@ -83,7 +83,9 @@ class Picture:
         name = TITLES.get(self.test, self.test.replace("_", " ").capitalize())
         if any(PRETENDED_NODES in line.series.mode for line in self.lines):
             name += f" ({PRETENDED_NODES})"
-        return f"{name}, {self.ranks} rank{'s' if self.ranks > 1 else ''}" if self.ranks else name
+        nodes = {line.series.nodes for line in self.lines}
+        told = [plural(self.ranks, "rank"), plural(nodes.pop(), "node") if len(nodes) == 1 else ""]
+        return ", ".join([name, *filter(None, [" on ".join(filter(None, told))])])
 
     @property
     def quantity(self) -> str:
@@ -93,6 +95,11 @@ class Picture:
     def curved(self) -> bool:
         """Whether there is more than one size to draw; a barrier has none."""
         return len({point.size_bytes for line in self.lines for point in drawable(line.series)}) > 1
+
+
+def plural(number: int | None, what: str) -> str:
+    """ "1 node", "2 nodes"; empty where the number is not known."""
+    return f"{number} {what}{'s' if number > 1 else ''}" if number else ""
 
 
 def pictures(series: Iterable[Series]) -> list[Picture]:
@@ -121,7 +128,7 @@ def label(group: Sequence[Series]) -> list[Labelled]:
     measured = [one for one in group if one.points]
     differing = [
         attribute
-        for attribute in ("mode", "buffers")
+        for attribute in ("pair", "nodes", "mode", "buffers", "settings")
         if len({getattr(one, attribute) for one in measured if getattr(one, attribute)}) > 1
     ]
     labelled: list[Labelled] = []
@@ -131,7 +138,7 @@ def label(group: Sequence[Series]) -> list[Labelled]:
         same = [other for other, their in zip(group, words) if their == name and other.points]
         if len({other.type for other in same}) > 1 and one.type:
             name = f"{name}, {one.type}"
-        if len({other.source for other in same}) > 1 and one.source not in name:
+        if len({other.source for other in same}) > 1 and one.source not in name.split(", "):
             name = f"{name}, {one.source}"
         style = STYLES.get(one.implementation, -1)
         if style < 0 or style in taken:
@@ -156,8 +163,12 @@ def _numbered(labelled: Sequence[Labelled]) -> list[Labelled]:
 
 
 def _words(series: Series, attributes: Sequence[str]) -> str:
-    extra = [str(getattr(series, attribute)) for attribute in attributes if getattr(series, attribute)]
-    return ", ".join([name_of(series), *extra])
+    texts = {attribute: getattr(series, attribute) for attribute in attributes}
+    texts.update(nodes=plural(series.nodes, "node") if "nodes" in texts else "")
+    if "pair" in texts:
+        words = pairs.in_words(series.pair) if series.pair else ""
+        texts.update(pair="" if words in series.mode else words)
+    return ", ".join([name_of(series), *filter(None, texts.values())])
 
 
 def drawable(series: Series) -> list[Point]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from awaken import units
+from awaken import applications, units
 from awaken.results import (
     BANDWIDTH,
     BETWEEN_NODES,
@@ -79,6 +79,26 @@ class Crossover:
     """Why one side had it easier; empty where the calls were made alike."""
 
 
+SIDE_BY_SIDE = (
+    ("waited", "MPI, each call waited for", "NCCL or RCCL, each call waited for"),
+    ("queued", "MPI, calls queued", "NCCL or RCCL, calls queued"),
+    ("MPI waited for, the other queued", "MPI, all calls, each waited for", "NCCL or RCCL, all calls, queued"),
+)
+"""How the program of apps/ calls both, with the titles of its two figures; the best comparison first."""
+
+
+@dataclass(frozen=True)
+class AllreduceRun:
+    """MPI against NCCL or RCCL in one run of a program that calls both."""
+
+    name: str
+    calls: str
+    winner: str
+    """ "MPI", "NCCL or RCCL", or "" where they are level."""
+    gain: float
+    """How many times faster the winner is; 1 and more."""
+
+
 def on_device(series: Series) -> bool:
     """Whether a buffer is memory of a GPU."""
     return any(letter not in ("H", "P", "R") for letter in series.buffers.split())
@@ -124,6 +144,17 @@ def divided(documents: Sequence[Document]) -> tuple[list[Document], list[Documen
 
 def all_series(documents: Iterable[Document]) -> list[Series]:
     return [series for document in documents for series in document.series]
+
+
+def named_applications(
+    documents: Iterable[Document], pretended: Sequence[Document] = ()
+) -> list[tuple[str, applications.Application, bool]]:
+    """Name and run of each, and whether its figures mean something: those of `pretended` do not."""
+    every = [
+        (run, not any(document is one for one in pretended)) for document in documents for run in document.applications
+    ]
+    names = applications.names([run for run, _ in every])
+    return [(name, run, measured) for name, (run, measured) in zip(names, every)]
 
 
 def findings(documents: Sequence[Document]) -> list[Finding]:
@@ -413,6 +444,9 @@ def choice(documents: Sequence[Document]) -> Finding:
     question = "MPI or NCCL, for which sizes?"
     wrong = [one for one in all_series(documents) if one.implementation == "xccl" and one.failed]
     found = crossovers(documents)
+    runs = allreduce_runs(documents)
+    if not found and not wrong and runs:
+        return Finding(question, NEUTRAL, *_of_runs(runs))
     if not found and not wrong:
         tells = "`awaken bench allreduce D D --compare awaken,xccl` tells; or logs of both on as many ranks."
         return Finding(question, UNKNOWN, "Not measured side by side", (*_what_logs_lack(documents), tells))
@@ -423,6 +457,7 @@ def choice(documents: Sequence[Document]) -> Finding:
         details.append(f"{one.test}{ranks}{mode}: {in_words(one)}.")
     # Before the figures: details that come last may be left out.
     details = [*dict.fromkeys(one.caution for one in found if one.caution), *details]
+    details += [_of_runs(runs)[0] + " (applications)."] if runs else []
     if wrong:
         return Finding(question, BAD, f"Wrong data: {_tests(wrong)} of {name_of(wrong[0])}", tuple(details))
     winners = {stretch.winner for one in found for stretch in one.stretches}
@@ -434,6 +469,33 @@ def choice(documents: Sequence[Document]) -> Finding:
     else:
         headline = f"{found[0].test}: {in_words(found[0])}"
     return Finding(question, NEUTRAL, headline[0].upper() + headline[1:], tuple(details))
+
+
+def allreduce_runs(documents: Iterable[Document]) -> list[AllreduceRun]:
+    """Runs of the program that measures MPI_Allreduce beside NCCL's or RCCL's, each by its best comparison."""
+    found = []
+    for name, run, _ in named_applications(documents):
+        for calls, mpi, ccl in SIDE_BY_SIDE:
+            times = [time for title in (mpi, ccl) if (time := run.numbers.get(title))]
+            if len(times) == 2:
+                winner = faster(Point(0, times[0]), Point(0, times[1]), bands_tell=False)
+                named = {"mpi": "MPI", "ccl": "NCCL or RCCL", "": ""}[winner]
+                found.append(AllreduceRun(name.partition(": ")[2] or name, calls, named, max(times) / min(times)))
+                break
+    return found
+
+
+def _of_runs(runs: Sequence[AllreduceRun]) -> tuple[str, tuple[str, ...]]:
+    """Headline and details."""
+    won = {winner: sum(run.winner == winner for run in runs) for winner in dict.fromkeys(run.winner for run in runs)}
+    parts = [f"{winner or 'level'} in {number} of {len(runs)} runs" for winner, number in won.items()]
+    if len(won) == 1:
+        parts = [f"{runs[0].winner or 'level'}{f' in all {len(runs)} runs' if len(runs) > 1 else ''}"]
+    details = [f"{run.name}: {run.winner}, {units.digits(run.gain)} times as fast." for run in runs if run.winner]
+    if any(run.calls == SIDE_BY_SIDE[-1][0] for run in runs):
+        unlike = "Not alike: each call of MPI was waited for, and NCCL's or RCCL's were queued one behind the other."
+        details.insert(0, unlike)
+    return f"MPI_Allreduce: {', '.join(parts)}", tuple(details)
 
 
 def _what_logs_lack(documents: Sequence[Document]) -> list[str]:
@@ -485,6 +547,7 @@ def crossovers(documents: Sequence[Document]) -> list[Crossover]:
             for one in series
             if one.test == ccl.test
             and one.ranks == ccl.ranks
+            and (one.nodes == ccl.nodes or None in (one.nodes, ccl.nodes))
             and _of_mpi(one)
             and on_device(one)
             and (one.mode == ccl.mode or (one.source != ccl.source and one.mode in ("", mode)))

@@ -16,17 +16,20 @@ from functools import partial
 from awaken import applications, charts, curves, units
 from awaken.findings import (
     RAN_HEADER,
+    AllreduceRun,
     Crossover,
     Finding,
     all_series,
+    allreduce_runs,
     crossovers,
     divided,
     findings,
     in_words,
+    named_applications,
     what_ran,
 )
 from awaken.page_style import STYLE
-from awaken.report_data import Report, machine, shared_manifest
+from awaken.report_data import Report, differing_settings, machine, shared_manifest
 from awaken.results import BANDWIDTH, FAILURES, WORKS, Conformance, Document, Matrix, PathReport, Series, Timeline
 from awaken.svg import escape
 
@@ -65,12 +68,13 @@ def page(report: Report) -> str:
     makers: list[tuple[str, str, Callable[[], str]]] = [
         ("measured", "Point-to-point and collectives", lambda: _curves(report, all_series(real))),
         ("ran", "What ran on emulated GPUs", lambda: _ran(pretended)),
-        ("choice", "MPI or NCCL", lambda: _crossovers(crossovers(real))),
+        ("choice", "MPI or NCCL", lambda: _choice(crossovers(real), allreduce_runs(real))),
         ("paths", "How the bytes travelled", lambda: _paths(documents)),
         ("topology", "Topology", lambda: of_each("Topology", _topologies)),
         ("doctor", "The doctor's answers", lambda: of_each("The doctor's answers", _doctors)),
         ("applications", "Applications", lambda: _applications(documents, pretended)),
         ("timeline", "Timeline", lambda: of_each("Timeline", _timelines)),
+        ("settings", "Settings in which the files differ", lambda: _settings(documents)),
         # After the others, since it tells which of them could not be made.
         ("problems", "What is missing, and why", lambda: _problems(report)),
         ("manifest", "Where and how this was measured", lambda: _manifest(report)),
@@ -234,6 +238,12 @@ def _figures_table(picture: curves.Picture) -> str:
 
 def _exact(value: float) -> str:
     return f"{value:.4g}" if 0 < value < 1 else f"{value:.2f}"
+
+
+def _choice(found: Sequence[Crossover], runs: Sequence[AllreduceRun]) -> str:
+    header = ("MPI_Allreduce in an application", "calls", "faster", "times as fast")
+    rows = [(run.name, run.calls, run.winner or "level", units.digits(run.gain) if run.winner else "") for run in runs]
+    return _crossovers(found) + (table(header, rows, (3,)) if rows else "")
 
 
 def _crossovers(found: Sequence[Crossover]) -> str:
@@ -452,10 +462,9 @@ def _conformance(matrices: Sequence[Conformance]) -> str:
 def _applications(documents: Sequence[Document], pretended: Sequence[Document]) -> str:
     """Of emulated GPUs, without the figures."""
     articles = [
-        f"<article><h3>{escape(run.program)}</h3>{paragraph(applications.in_words(run))}"
-        f"{'' if any(document is one for one in pretended) else table((), run.figures, (1,))}</article>"
-        for document in documents
-        for run in document.applications
+        f"<article><h3>{escape(name)}</h3>{paragraph(applications.in_words(run))}"
+        f"{table((), run.figures, (1,)) if measured else ''}</article>"
+        for name, run, measured in named_applications(documents, pretended)
     ]
     return f'<div class="pair">{"".join(articles)}</div>' if articles else ""
 
@@ -505,6 +514,11 @@ def _timeline(line: Timeline) -> str:
 
 
 # -------------------------------------------------------------------------------------------------------------- the end
+
+
+def _settings(documents: Sequence[Document]) -> str:
+    rows = differing_settings(documents)
+    return table(("setting", "value", "files"), rows) if rows else ""
 
 
 def _problems(report: Report) -> str:

@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from awaken import applications, charts, curves, units
-from awaken.findings import RAN_HEADER, all_series, crossovers, divided, findings, in_words, what_ran
-from awaken.report_data import Report, machine, shared_manifest
+from awaken.findings import (
+    RAN_HEADER,
+    all_series,
+    allreduce_runs,
+    crossovers,
+    divided,
+    findings,
+    in_words,
+    named_applications,
+    what_ran,
+)
+from awaken.report_data import Report, differing_settings, machine, shared_manifest
 from awaken.results import BANDWIDTH, Document, Matrix, Series
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$])")
@@ -64,8 +74,8 @@ def page(report: Report, pictures: Pictures | None = None) -> str:
     parts += report.part("What ran on emulated GPUs", lambda: _ran(pretended), [])
     parts += report.part("MPI or NCCL", lambda: _crossovers(real), [])
     for document in documents:
-        figures = not any(document is one for one in pretended)
-        parts += report.part(document.label, partial(_of_document, document, figures=figures), [])
+        parts += report.part(document.label, partial(_of_document, document), [])
+    parts += report.part("Applications", lambda: _applications(documents, pretended), [])
     problems = [
         *dict.fromkeys(
             (f"{one.test} {one.implementation}", one.unavailable) for one in report.series if one.unavailable
@@ -76,6 +86,9 @@ def page(report: Report, pictures: Pictures | None = None) -> str:
     if problems:
         parts += ["## What is missing, and why", table(("what", "why"), problems)]
     shared = shared_manifest(documents)
+    differing = differing_settings(documents)
+    if differing:
+        parts += ["## Settings in which the files differ", table(("setting", "value", "files"), differing)]
     if shared or report.commands:
         parts += ["## Where and how this was measured", table(("", ""), [*sorted(shared.items()), *report.commands])]
     parts.append(f"Written by awaken report{escape(f' {report.version}' if report.version else '')}.")
@@ -106,6 +119,7 @@ def _answers(documents: Sequence[Document]) -> list[str]:
 
 def _crossovers(documents: Sequence[Document]) -> list[str]:
     rows = [(one.test, str(one.ranks or ""), one.mode, in_words(one)) for one in crossovers(documents)]
+    rows += [(f"MPI_Allreduce, {run.name}", "", run.calls, run.winner or "level") for run in allreduce_runs(documents)]
     return ["## MPI or NCCL", table(("collective", "ranks", "calls", "faster"), rows)] if rows else []
 
 
@@ -137,8 +151,7 @@ def _value(series: Series, size_bytes: int) -> str:
     return " / ".join(units.digits(point.value) + (" WRONG DATA" if point.errors else "") for point in points)
 
 
-def _of_document(document: Document, *, figures: bool) -> list[str]:
-    """`figures`: with what programs measured."""
+def _of_document(document: Document) -> list[str]:
     parts = []
     for report in document.path_reports:
         rows = [
@@ -151,9 +164,6 @@ def _of_document(document: Document, *, figures: bool) -> list[str]:
                 f"## How the bytes travelled: {escape(report.title)}",
                 table(("function", "path", "size to", "calls", "bytes"), rows),
             ]
-    for run in document.applications:
-        parts += [f"## {escape(run.program)}", escape(applications.in_words(run))]
-        parts += [table(("", ""), run.figures)] if figures else []
     for topology in document.topologies:
         parts.append(f"## Topology {escape(topology.host)}")
         parts += [f"- {escape(warning)}" for warning in topology.warnings]
@@ -171,6 +181,15 @@ def _of_document(document: Document, *, figures: bool) -> list[str]:
                 for function in conformance.functions
             ]
             parts += [f"### {escape(conformance.title)}", table(("function", *conformance.kinds), outcomes)]
+    return parts
+
+
+def _applications(documents: Sequence[Document], pretended: Sequence[Document]) -> list[str]:
+    """Of emulated GPUs, without the figures."""
+    parts = []
+    for name, run, measured in named_applications(documents, pretended):
+        parts += [f"## {escape(name)}", escape(applications.in_words(run))]
+        parts += [table(("", ""), run.figures)] if measured else []
     return parts
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from awaken import units
+from awaken.findings import name_of
 from awaken.results import TIME, Cell, Matrix, Series
 
 MOST_GPUS = 64
@@ -33,6 +34,28 @@ def of_heading(heading: str) -> tuple[int, int] | None:
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 
+PLACE = re.compile(r"(\S+): .*\bon GPU (\d{1,3})\b")
+"""Of a rank, in a manifest: "node1: rank 0 on GPU 0 (NVIDIA H200)"."""
+VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""In the order in which they count: HIP numbers the GPUs that ROCr leaves."""
+
+
+def of_manifest(manifest: Mapping[str, str]) -> tuple[int, int] | None:
+    """The GPUs of ranks 0 and 1 by their numbers on the node, as the visible devices of the job tell them."""
+    places = [PLACE.match(manifest.get(f"rank_{rank}", "")) for rank in (0, 1)]
+    if places[0] is None or places[1] is None or places[0][1] != places[1][1]:
+        return None
+    gpus = [int(place[2]) for place in places if place]
+    for name in reversed(VISIBLE):
+        visible = manifest.get(f"environment.{name}", "")
+        if visible:
+            numbers = visible.split(",")
+            if not all(number.strip().isdigit() for number in numbers) or max(gpus) >= len(numbers):
+                return None
+            gpus = [int(numbers[gpu]) for gpu in gpus]
+    return (gpus[0], gpus[1]) if gpus[0] != gpus[1] else None
+
+
 def in_words(pair: tuple[int, int]) -> str:
     return f"GPUs {pair[0]} and {pair[1]}"
 
@@ -40,13 +63,15 @@ def in_words(pair: tuple[int, int]) -> str:
 def matrices(series: Sequence[Series]) -> tuple[Matrix, ...]:
     """One matrix for each test and way of running it, at the size that all its pairs have: the largest, and of times
     the smallest. Nothing for a way in which one pair alone was measured."""
-    groups: dict[tuple[str, str, str, str, str], dict[tuple[int, int], list[Series]]] = {}
+    groups: dict[tuple[str, ...], dict[tuple[int, int], list[Series]]] = {}
     for one in series:
         if one.pair is not None and one.points and max(one.pair) < MOST_GPUS:
-            way = one.mode.replace(in_words(one.pair), "").strip(", ")
-            groups.setdefault((one.test, one.quantity, one.type, one.buffers, way), {}).setdefault(one.pair, []).append(
-                one
-            )
+            # A log's implementation is its label, which differs from file to file.
+            who = name_of(one) if one.implementation != one.source else ""
+            mode = one.mode.replace(in_words(one.pair), "").strip(", ")
+            way = ", ".join(filter(None, [who, mode if mode != "waited" else "", one.settings]))
+            key = (one.test, one.quantity, one.type, one.buffers, way)
+            groups.setdefault(key, {}).setdefault(one.pair, []).append(one)
     found = []
     for (test, quantity, _, buffers, way), pairs in groups.items():
         runs = [one for same in pairs.values() for one in same]

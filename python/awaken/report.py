@@ -19,8 +19,9 @@ from awaken import html_page, input_files, jobs, markdown_page, output_files, pa
 from awaken.command_line import Parser
 from awaken.installation import native_program
 from awaken.output_files import Misuse
+from awaken.readers import bench
 from awaken.readers.source import ReadError, clean
-from awaken.report_data import Report
+from awaken.report_data import Report, differing
 from awaken.results import POINT_TO_POINT, Document, Topology
 
 DEFAULT_OUTPUT = "awaken-report.html"
@@ -210,25 +211,41 @@ def from_files(words: Sequence[str], title: str) -> Report:
                 _read(file, "", report, source)
         else:
             _read(source.path, source.label, report, source)
-    _pair(report.documents)
     _distinguish(report.documents)
+    _tell_settings(report.documents)
+    _pair(report.documents)
     return report
 
 
 def _pair(documents: Sequence[Document]) -> None:
-    """Files that are labelled by the two GPUs of their runs make a matrix of GPUs together."""
-    paired = [document for document in documents if pairs.of_label(document.label)]
-    runs = []
-    for document in paired:
+    """Files that are labelled by the two GPUs of their runs make a matrix of GPUs together, and so do those of
+    `awaken bench`, whose manifests tell the GPUs."""
+    paired, runs = [], []
+    for document in documents:
         pair = pairs.of_label(document.label)
-        document.series = [
-            replace(one, pair=pair) if one.pair is None and one.test in POINT_TO_POINT else one
-            for one in document.series
-        ]
-        runs += [one for one in document.series if one.pair == pair]
+        if pair:
+            document.series = [
+                replace(one, pair=pair) if one.pair is None and one.test in POINT_TO_POINT else one
+                for one in document.series
+            ]
+        here = [one for one in document.series if one.pair and (one.pair == pair or bench.SCHEMA in document.dialects)]
+        paired += [document] if here else []
+        runs += here
     matrices = pairs.matrices(runs)
     if matrices:
         paired[0].topologies.append(Topology("", "", matrices))
+
+
+def _tell_settings(documents: Sequence[Document]) -> None:
+    """Series of files that were measured with other settings say with which."""
+    told: dict[str, list[str]] = {}
+    for name, values in differing(documents).items():
+        for value, files in values.items():
+            for document in files:
+                told.setdefault(document.label, []).append(f"{name}={clean(value, 60)}" if value else f"no {name}")
+    for document in documents:
+        settings = ", ".join(told.get(document.label, []))
+        document.series = [replace(one, settings=settings) for one in document.series]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -11,6 +12,14 @@ from awaken.readers.source import clean
 from awaken.results import Document, Series
 
 Part = TypeVar("Part")
+
+SETTING = "environment."
+"""Before the names of the environment's variables in a manifest."""
+NO_SETTING = re.compile(
+    r"_VISIBLE_DEVICES$|^LD_PRELOAD$|^AWAKEN_(REPORT|TRACE|LIBRARY|MPI|MODE)|jobid|nspace|session|tmpdir|uri|_ess_|vpid"
+)
+"""Variables that differ from job to job and say nothing about how it was measured: files, numbers of jobs. The GPUs
+that a job saw name its pair."""
 
 EACH_ITS_OWN = ("command", "date")
 """Of a manifest: true of one file only, even where there is but one."""
@@ -53,6 +62,29 @@ def shared_manifest(documents: Sequence[Document]) -> dict[str, str]:
         for name, value in document.manifest.items():
             values.setdefault(name, set()).add(value)
     return {name: next(iter(found)) for name, found in values.items() if len(found) == 1 and name not in EACH_ITS_OWN}
+
+
+def differing(documents: Sequence[Document]) -> dict[str, dict[str, list[Document]]]:
+    """The environment's variables that not all files with a manifest set alike: the files by value, "" for not set."""
+    told = [one for one in documents if one.manifest and one.series]
+    names = sorted({name for one in told for name in one.manifest if name.startswith(SETTING)})
+    found: dict[str, dict[str, list[Document]]] = {}
+    for name in names:
+        values: dict[str, list[Document]] = {}
+        for one in told:
+            values.setdefault(one.manifest.get(name, ""), []).append(one)
+        if len(values) > 1 and not NO_SETTING.search(name[len(SETTING) :]):
+            found[name[len(SETTING) :]] = values
+    return found
+
+
+def differing_settings(documents: Sequence[Document]) -> list[tuple[str, str, str]]:
+    """Rows of a table: variable, value, files."""
+    return [
+        (name, value or "not set", ", ".join(one.label for one in files))
+        for name, values in differing(documents).items()
+        for value, files in values.items()
+    ]
 
 
 def machine(documents: Sequence[Document]) -> str:

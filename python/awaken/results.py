@@ -104,6 +104,10 @@ class Series:
     """What a log calls the run in the heading before it."""
     unchecked: bool = False
     """Whether its data are known not to have been checked."""
+    nodes: int | None = None
+    """Over how many nodes the ranks were spread; None when not told."""
+    settings: str = ""
+    """Of the environment, those in which its file differs from others of the report."""
 
     @property
     def failed(self) -> bool:

@@ -142,6 +142,45 @@ def test_runs_of_one_program_in_one_log(tmp_path: Path) -> None:
     ]
 
 
+def test_runs_of_one_name_are_told_apart_and_answer_the_question(tmp_path: Path) -> None:
+    """A page of results as people publish it: sections, what was loaded, and headings that occur again."""
+    lines = "\n".join(line for line in ALLREDUCE.splitlines() if line.startswith("Time"))
+    run = f"  1 node and 8 GCDs:\n```\n{lines}\n```\n"
+    loaded = [f"```\n  module load {word}\n```\n" for word in ("cmake rocm", "rocm/5.4.0", "cray-mpich/8.1.23")]
+    (tmp_path / "page.md").write_text(
+        f"Steps\n=====\n{loaded[2]}Crusher results\n------\n{loaded[0]}{run}{loaded[1]}{run}{run}Frontier results\n"
+        f"------\n{run}"
+    )
+    report = from_files([str(tmp_path / "page.md")], "title")
+    text = markdown_page.page(report)
+    headings = [line for line in text.splitlines() if line.startswith(r"## MPI\_Allreduce")]
+    ours = r"## MPI\_Allreduce against NCCL or RCCL: "
+    assert [heading.removeprefix(ours) for heading in headings] == [
+        "Crusher results, rocm, 1 node and 8 GCDs",
+        "Crusher results, rocm/5.4.0, 1 node and 8 GCDs",
+        r"Crusher results, rocm/5.4.0, 1 node and 8 GCDs \(2\)",
+        "Frontier results, 1 node and 8 GCDs",
+    ]
+    answer = findings.choice(report.documents)
+    assert answer.headline == "MPI_Allreduce: NCCL or RCCL in all 4 runs"
+    assert answer.details[0].startswith("Not alike") and "2.01 times as fast" in answer.details[1]
+    assert "Not measured side by side" not in html_page.page(report)
+
+
+def test_the_best_comparison_of_a_run_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(ALLREDUCE)
+    (tmp_path / "b.log").write_text(ALLREDUCE.replace("4610.16", "2000.00"))
+    report = from_files([str(tmp_path / "a.log"), str(tmp_path / "b.log")], "title")
+    runs = findings.allreduce_runs(report.documents)
+    assert [(run.name, run.calls, run.winner) for run in runs] == [
+        ("MPI_Allreduce against NCCL or RCCL, a", "waited", "NCCL or RCCL"),
+        ("MPI_Allreduce against NCCL or RCCL, b", "waited", "MPI"),
+    ]
+    answer = findings.choice(report.documents)
+    assert answer.headline == "MPI_Allreduce: NCCL or RCCL in 1 of 2 runs, MPI in 1 of 2 runs"
+    assert not any("Not alike" in detail for detail in answer.details)
+
+
 def test_they_are_on_the_page_and_hostile_text_is_text(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>"
     (tmp_path / "a.log").write_text(XTX.replace("MPI_Allreduce", hostile))

@@ -18,7 +18,7 @@ import changed_json
 import harness
 import logs
 import pytest
-from awaken import findings, html_page, markdown_page, units
+from awaken import findings, html_page, markdown_page, pairs, units
 from awaken import report as report_command
 from awaken.report import from_files
 from awaken.report_data import Report
@@ -165,6 +165,69 @@ def test_files_that_are_labelled_by_two_gpus_make_a_matrix(tmp_path: Path) -> No
     assert "GPU 0 to GPU 6: 76 GB/s" in html_page.page(report)
     assert "| GPU 0 | 142 | 76 |" in markdown_page.page(report)
     assert [topology for document in from_files(words[1:], "").documents for topology in document.topologies] == []
+
+
+def bandwidth_of_pair(folder: Path, name: str, rate: float, devices: str, sdma: str | None = None) -> str:
+    """A file of `awaken bench bw` between two GPUs of those that are visible."""
+    point = logs.measurement(1 << 24, (1 << 24) / rate * 1e-3)
+    point["summary"]["mean_us"] = point["summary"]["median_us"]
+    point["bandwidth_MBps"] = rate * 1e3
+    manifest = {f"rank_{rank}": f"node1: rank {rank} on GPU {rank} (AMD Instinct)" for rank in (0, 1)}
+    manifest["environment.HIP_VISIBLE_DEVICES"] = devices
+    manifest |= {} if sdma is None else {"environment.HSA_ENABLE_SDMA": sdma}
+    contenders = [logs.contender(name, [point]) for name in ("awaken", "native")]
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps(logs.bench("bw", contenders, manifest=manifest)))
+    return str(file)
+
+
+def test_visible_devices_of_manifests_make_a_matrix(tmp_path: Path) -> None:
+    files = [bandwidth_of_pair(tmp_path, "a", 142, "4,1"), bandwidth_of_pair(tmp_path, "b", 76, "4,6")]
+    report = from_files(files, "")
+    (topology,) = [topology for document in report.documents for topology in document.topologies]
+    assert [matrix.title for matrix in topology.matrices] == [
+        f"bw by pairs of GPUs, 16 MiB, D D, {name}" for name in ("Awaken", "MPICH 5.0.2")
+    ]
+    for matrix in topology.matrices:
+        assert (matrix.rows, matrix.columns) == (("GPU 4",), ("GPU 1", "GPU 6"))
+        assert [cell.value for cell in matrix.cells[0]] == pytest.approx([142, 76])
+    assert "Awaken, GPUs 4 and 6" in html_page.page(report)
+    assert [document.topologies for document in from_files([files[0]], "").documents] == [[]]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "pair"),
+    [
+        ({}, (0, 1)),
+        ({"environment.ROCR_VISIBLE_DEVICES": "4,5,6", "environment.HIP_VISIBLE_DEVICES": "2,0"}, (6, 4)),
+        ({"environment.CUDA_VISIBLE_DEVICES": "GPU-1f2e,GPU-3d4c"}, None),
+        ({"environment.CUDA_VISIBLE_DEVICES": "3"}, None),
+        ({"rank_1": "node2: rank 1 on GPU 0 (NVIDIA H200)"}, None),
+        ({"rank_1": "node1: rank 1 on GPU 0 (NVIDIA H200)"}, None),
+        ({"rank_1": "node1: rank 1 without a GPU"}, None),
+    ],
+)
+def test_the_gpus_of_a_manifest(manifest: dict[str, str], pair: tuple[int, int] | None) -> None:
+    places = {f"rank_{rank}": f"node1: rank {rank} on GPU {rank} (NVIDIA H200)" for rank in (0, 1)}
+    assert pairs.of_manifest(places | manifest) == pair
+
+
+def test_settings_that_differ_are_on_the_page_and_name_the_curves(tmp_path: Path) -> None:
+    files = [
+        bandwidth_of_pair(tmp_path, name, rate, devices, sdma)
+        for name, rate, devices, sdma in (("a", 142, "0,1", "0"), ("b", 76, "0,6", "0"), ("c", 50, "0,1", None))
+    ]
+    report = from_files(files, "")
+    text = markdown_page.page(report)
+    assert "## Settings in which the files differ" in text
+    assert r"| HSA\_ENABLE\_SDMA | 0 | a, b |" in text and r"| HSA\_ENABLE\_SDMA | not set | c |" in text
+    assert "VISIBLE" not in text[text.index("## Settings") : text.index("## Where")], "they name the pair"
+    assert r"Awaken, GPUs 0 and 1, HSA\_ENABLE\_SDMA=0, GB/s" in text
+    assert r"Awaken, GPUs 0 and 1, no HSA\_ENABLE\_SDMA, GB/s" in text
+    titles = [matrix.title for matrix in report.documents[0].topologies[0].matrices]
+    assert titles[0].endswith("Awaken, HSA_ENABLE_SDMA=0") and len(titles) == 2, titles
+    assert "Settings in which the files differ" in html_page.page(report)
+    assert "Settings in which" not in markdown_page.page(from_files(files[:2], ""))
 
 
 def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:

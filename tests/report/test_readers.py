@@ -401,6 +401,67 @@ def test_osu_runs_between_two_gpus_each_make_a_matrix(tmp_path: Path) -> None:
     assert document.series[0].mode == "GPUs 0 and 1"
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("srun -N 2 -n 8 --ntasks-per-node=4 {}", (8, 2)),
+        ("$srun --nodes=2 --ntasks-per-node 4 {}", (8, 2)),
+        ("flux run -N2 -n8 {}", (8, 2)),
+        ("mpirun -np 8 -N 4 {}", (8, 2)),
+        ("mpirun -np 8 --map-by ppr:4:node {}", (8, 2)),
+        ("mpiexec -n 8 -ppn 3 {}", (8, 3)),
+        ("time mpiexec.hydra -n 8 {}", (8, None)),
+        ("jsrun -n 2 -a 4 {}", (None, None)),
+        ("srun -N 2 -n 8 ./osu_bcast -m 128 -N 4", (None, None)),
+        ("srun --ntasks=8x -N 1-2 {}", (None, None)),
+    ],
+)
+def test_the_command_tells_ranks_and_nodes(tmp_path: Path, command: str, told: tuple[int | None, int | None]) -> None:
+    table = logs.osu("7.0", ROWS, title="Allreduce Latency")
+    document = read_text(tmp_path, logs.shell([(command.format("./osu_allreduce -m 128"), table)]))
+    assert [(one.ranks, one.nodes) for one in document.series] == [told]
+
+
+def test_ranks_and_nodes_name_the_curves(tmp_path: Path) -> None:
+    runs = [(f"srun -N {nodes} -n 8 ./osu_allreduce", nodes) for nodes in (2, 1)]
+    text = logs.shell([(typed, logs.osu("7.0", ROWS, title="Allreduce Latency")) for typed, _ in runs])
+    (picture,) = curves.pictures(read_text(tmp_path, text).series)
+    assert picture.title == "Allreduce, 8 ranks"
+    assert [line.label for line in picture.lines] == ["run, 2 nodes", "run, 1 node"]
+    between = read_text(tmp_path, logs.shell([("srun -N 2 -n 2 ./osu_bw D D", logs.osu("7.0", ROWS))])).series
+    assert between[0].test == "latency", "the command names another test"
+    bandwidth = logs.osu("7.0", ROWS, title="Bandwidth", bandwidth=True)
+    (picture,) = curves.pictures(read_text(tmp_path, logs.shell([("srun -N 2 -n 2 ./osu_bw D D", bandwidth)])).series)
+    assert picture.title == "Bandwidth between nodes, 2 ranks on 2 nodes"
+
+
+def test_a_setting_in_another_block_of_a_page_is_not_taken_to_hold(tmp_path: Path) -> None:
+    """Slides as text: the settings stand in blocks of their own, before or behind the runs that had them."""
+
+    def runs(*rates: float) -> str:
+        commands = [
+            (f"export HIP_VISIBLE_DEVICES=0,{gpu}", "") if typed else (BW, table)
+            for gpu, rate in enumerate(rates, 1)
+            for table in [logs.osu("7.0", [(1 << 24, rate)], title="Bandwidth", bandwidth=True)]
+            for typed in (True, False)
+        ]
+        return f"```\n{logs.shell(commands)}```\n4 ranks on node 0\n"
+
+    setting = "```\n$export HSA_ENABLE_SDMA=0\n```\n"
+    document = read_text(tmp_path, runs(142000.0, 38000.0) + setting + runs(50000.0, 36000.0))
+    titles = [matrix.title for matrix in document.topologies[0].matrices]
+    assert titles == ["bw by pairs of GPUs, 16 MiB, D H", "bw by pairs of GPUs, 16 MiB, D H, series 2"]
+    assert [[cell.value for cell in matrix.cells[0]] for matrix in document.topologies[0].matrices] == [
+        [142, 38],
+        [50, 36],
+    ]
+    (note,) = document.notes
+    assert "HSA_ENABLE_SDMA=0 is set in a block without a test" in note
+    # Each run in a block of its own: the pairs differ, so that they make one matrix.
+    apart = read_text(tmp_path, runs(142000.0) + runs(50000.0).replace("=0,1", "=0,2"))
+    assert [[cell.value for cell in row] for row in apart.topologies[0].matrices[0].cells] == [[142, 50]]
+
+
 def test_osu_latencies_of_pairs_are_compared_at_the_smallest_size(tmp_path: Path) -> None:
     exports = [("export CUDA_VISIBLE_DEVICES=2,3", 3.0), ("export CUDA_VISIBLE_DEVICES=2,4", 4.0)]
     document = read_text(

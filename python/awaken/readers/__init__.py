@@ -24,7 +24,7 @@ from awaken.readers import (
     ucc_perftest,
 )
 from awaken.readers.source import Log, Notes, ReadError, Value, clean, load_json, read_bytes
-from awaken.results import POINT_TO_POINT, UNKNOWN_TEST, Document, Series, Topology
+from awaken.results import BETWEEN_NODES, POINT_TO_POINT, UNKNOWN_TEST, Document, Series, Topology
 
 __all__ = ["Document", "ReadError", "read", "relabelled", "told"]
 
@@ -135,7 +135,8 @@ def relabelled(series: Series, old: str, new: str) -> Series:
 def told(series: Series, ranks: int | None, buffers: str) -> Series:
     """The series with what its log does not tell, as far as the user does: the number of ranks, and where buffers
     are, in the letters of one side."""
-    sides = f"{buffers} {buffers}" if buffers and series.test in POINT_TO_POINT else buffers
+    of_two = series.test.removesuffix(BETWEEN_NODES) in POINT_TO_POINT
+    sides = f"{buffers} {buffers}" if buffers and of_two else buffers
     return replace(
         series,
         ranks=series.ranks if series.ranks is not None else ranks,

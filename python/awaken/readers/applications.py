@@ -9,6 +9,8 @@ Each has a line or two of the original program's, and lines that begin with # an
     Time in seconds for GPU Direct MPI_Allreduce using standard MPI library: 2.305078999984289112e-02
 
 The original programs print those lines alone. One log may hold several runs of a program, with a heading before each.
+On a page with blocks of code (```), the underlined title of a section belongs to a run's heading, and so does what
+`module load` names of MPI and GPU.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from awaken.results import Document
 
 NAME = "programs of apps/"
 FURTHEST_HEADING, LONGEST_HEADING = 6, 120
+UNDERLINE = re.compile(r"[ \t]*(?:-{4,}|={4,})[ \t]*")
+MODULE = re.compile(r"(?:rocm|cuda\w*|[\w-]*mpi[\w-]*|nccl|rccl)(?:/\S{1,40})?", re.IGNORECASE)
 Lines = Sequence[tuple[int, str]]
 NUMBER = r"([0-9][0-9.eE+-]*)"
 
@@ -132,9 +136,35 @@ def found_in(log: Log) -> bool:
 def read(log: Log, document: Document, notes: Notes) -> None:
     """Adds each program's runs to the document."""
     lines = list(log.lines(notes))
+    sections = _sections(lines) if "```" in log.text else []
     for program in PROGRAMS:
         for start, end in _runs(program, lines):
-            _add(program, _heading(lines, start), lines[start:end], document, notes)
+            first = next((at for at in range(start, end) if program.result.search(lines[at][1])), start)
+            section = next((words for at, words in reversed(sections) if at <= first), "")
+            _add(program, section, _heading(lines, start), lines[start:end], document, notes)
+
+
+def _sections(lines: Lines) -> list[tuple[int, str]]:
+    """From which line on which section of a page holds: its title, and what was last loaded."""
+    found: list[tuple[int, str]] = []
+    title, modules, block, of_block = "", list[str](), 0, -1
+    for at, (_, line) in enumerate(lines):
+        words = line.split()
+        before = lines[at - 1][1].strip() if at else ""
+        if line.lstrip().startswith("```"):
+            block += 1
+        elif UNDERLINE.fullmatch(line) and re.search(r"\w", before) and len(before) <= LONGEST_HEADING:
+            title, modules = before.strip("# "), []
+        elif words[:1] == ["module"] and len(words) > 2:
+            if block != of_block:
+                modules, of_block = [], block
+            modules += [clean(word) for word in words[2:] if MODULE.fullmatch(word)]
+        else:
+            continue
+        told = ", ".join(filter(None, [clean(title), *modules]))
+        if told != (found[-1][1] if found else ""):
+            found.append((at, told))
+    return found
 
 
 def _runs(program: Program, lines: Lines) -> list[tuple[int, int]]:
@@ -177,14 +207,16 @@ def _heading(lines: Lines, start: int) -> str:
     return ""
 
 
-def _add(program: Program, heading: str, run: Lines, document: Document, notes: Notes) -> None:
+def _add(program: Program, section: str, heading: str, run: Lines, document: Document, notes: Notes) -> None:
     texts = [line for _, line in run]
     figures = []
+    numbers = {}
     for title, line, shown in program.figures:
         found = _first(line, texts)
         value = number(found) if found else None
         if value is not None:
             figures.append((title, shown(value)))
+            numbers[title] = value
     if not figures:
         at = next(place for place, line in run if program.result.search(line))
         notes.add(at, f"the result of {program.name} has no number that can be read: it is left out")
@@ -200,6 +232,8 @@ def _add(program: Program, heading: str, run: Lines, document: Document, notes: 
             "; ".join([*([clean(heading)] if heading else []), *problem]),
             tuple(figures),
             checked,
+            clean(", ".join(filter(None, [section, heading]))),
+            numbers,
         )
     )
 

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from awaken import pairs
 from awaken.readers.source import Value
 from awaken.results import (
     BANDWIDTH,
@@ -49,6 +50,7 @@ def read(top: Value, document: Document) -> None:
     if not sides and _has_options(top) and top.get("options").get("accelerator").text("none") != "none":
         sides = "D"
     hosts = {document.manifest.get(f"rank_{rank}", "").partition(":")[0] for rank in range(2)} - {""}
+    pair = pairs.of_manifest(document.manifest)
     pretended = document.manifest.get("environment.AWAKEN_TEST_NODES", "1") != "1"
     for run in top.get("runs").elements():
         for contender in run.get("contenders").elements():
@@ -56,6 +58,8 @@ def read(top: Value, document: Document) -> None:
             if series.test in POINT_TO_POINT and series.ranks == 2 and (pretended or len(hosts) > 1):
                 mode = ", ".join([series.mode, *([PRETENDED_NODES] if pretended else [])]).strip(", ")
                 series = replace(series, test=series.test + BETWEEN_NODES, mode=mode)
+            elif series.test in POINT_TO_POINT and series.ranks == 2:
+                series = replace(series, pair=pair)
             document.series.append(series)
 
 

@@ -20,7 +20,9 @@ Each line with names of columns begins a table. One of another quantity than tha
 whose title is missing, and nothing is known of it.
 
 Transcripts of a shell hold the commands too. Two devices in `HIP_VISIBLE_DEVICES=0,3`, or in a heading before the test,
-are the GPUs of its two ranks, unless its command names several nodes.
+are the GPUs of its two ranks, unless its command names several nodes. The command tells the ranks and the nodes of the
+test that it names. On a page with blocks of code (```), each block is a transcript of its own: a setting that stands
+in another block is not taken to hold.
 
 Sizes are bytes, times microseconds, MB 10^6 bytes. Source: the programs' output, versions 5.3.2, 7.0 and 7.4.
 """
@@ -31,8 +33,9 @@ import re
 from dataclasses import dataclass, field, replace
 
 from awaken import pairs
+from awaken.readers.launches import Launch, launch
 from awaken.readers.source import Log, Notes, clean, number, size, without_remark
-from awaken.results import BANDWIDTH, POINT_TO_POINT, TIME, UNKNOWN_TEST, Document, Point, Series
+from awaken.results import BANDWIDTH, BETWEEN_NODES, POINT_TO_POINT, TIME, UNKNOWN_TEST, Document, Point, Series
 
 NAME = "OSU micro-benchmarks"
 
@@ -51,8 +54,8 @@ RANKS_TOLD = re.compile(r"^nprocs: (\d+), min: ([\d.]+) ms, max: ([\d.]+) ms, av
 VISIBLE_DEVICES = re.compile(r"\b(?:HIP|ROCR|CUDA)_VISIBLE_DEVICES(?:=| )[\"']?([\w,-]*)")
 PAIR = re.compile(r"(\d{1,3}),(\d{1,3})")
 COPY_SETTING = re.compile(r"\b(HSA_ENABLE(?:_PEER)?_SDMA)=(\w{1,8})")
-NODES = re.compile(r"(?:^|\s)(?:-N|--nodes)[= ]?([2-9]|1\d+)\b|--ntasks-per-node[= ]1\b|-ppn[= ]1\b|ppr:1:node")
-"""Of a launcher's words, those that put two ranks on two nodes."""
+PROGRAM = re.compile(r"\bosu_(\w{1,60})")
+FENCE = "```"
 COLUMN_NAMES = ("Size", "Avg Latency(us)", "Overall(us)", "Latency (us)")
 WINDOW = "window "
 """What the names of columns begin with in tables of -V."""
@@ -136,6 +139,7 @@ class Table:
     """As its title tells, and where that does not, the names of its columns."""
     ranks: int | None = None
     """As far as the test tells."""
+    nodes: int | None = None
     pair: tuple[int, int] | None = None
     settings: str = ""
     heading: str = ""
@@ -147,8 +151,28 @@ class Shell:
 
     pair: tuple[int, int] | None = None
     settings: dict[str, str] = field(default_factory=dict)
-    several_nodes: bool = False
-    """Whether the last command with a launcher put its ranks on several nodes."""
+    launches: dict[str, Launch] = field(default_factory=dict)
+    """The last command of each test."""
+    told: bool = False
+    """Whether a test ran since the block began."""
+    block: int = 0
+    """Of a page with blocks of code, the one in which this stands."""
+    series: dict[tuple[str, str], list[dict[tuple[int, int], int]]] = field(default_factory=dict)
+    """For each test and its settings, series of runs of which none has a pair in two blocks: pairs and their blocks."""
+
+    def next_block(self) -> Shell:
+        return Shell(block=self.block + 1, series=self.series)
+
+    @property
+    def setting(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.settings.items())
+
+    def _place(self, test: str, pair: tuple[int, int]) -> str:
+        """Which of several series a run belongs to: what makes them differ stands elsewhere on the page."""
+        series = self.series.setdefault((test, self.setting), [{}])
+        if series[-1].setdefault(pair, self.block) != self.block:
+            series.append({pair: self.block})
+        return f"series {len(series)}" if len(series) > 1 else ""
 
     def read(self, line: str) -> None:
         if "_VISIBLE_DEVICES" in line:
@@ -158,15 +182,23 @@ class Shell:
                 self.pair = (int(two.group(1)), int(two.group(2))) if two else None
         if "HSA_ENABLE" in line:
             self.settings.update((found.group(1), found.group(2)) for found in COPY_SETTING.finditer(line))
-        if "osu_" in line:
-            self.several_nodes = NODES.search(line[:LONGEST_TITLE]) is not None
+        if "osu_" in line and (command := launch(line)) is not None:
+            self.launches.update((test, command) for test in PROGRAM.findall(line))
 
     def tell(self, table: Table) -> Table:
         """The table with what holds for the program whose title it is."""
+        self.told = True
+        command = self.launches.get(table.test, Launch())
+        table.ranks, table.nodes = command.ranks, command.nodes
+        if table.test not in POINT_TO_POINT:
+            return table
+        table.ranks = 2
         pair = pairs.of_heading(table.heading) or self.pair
-        if table.test in POINT_TO_POINT and pair is not None and not self.several_nodes:
+        if (table.nodes or 1) > 1:
+            table.test += BETWEEN_NODES
+        elif pair is not None:
             table.pair = pair
-            table.settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
+            table.settings = ", ".join(filter(None, [self.setting, self._place(table.test, pair)]))
         return table
 
 
@@ -184,7 +216,13 @@ def read(log: Log, document: Document, notes: Notes) -> None:
     shell = Shell()
     for line_number, line in log.lines(notes):
         title = _title(line)
-        if title:
+        if line.startswith(FENCE):
+            _close(table, document)
+            if shell.settings and not shell.told:
+                words = f"{shell.setting} is set in a block without a test, and is not taken to hold for another"
+                notes.add(line_number, words)
+            table, shell = None, shell.next_block()
+        elif title:
             _close(table, document)
             table = shell.tell(_open(title, log.heading))
         elif not line.startswith("#") and ("_VISIBLE_DEVICES" in line or "HSA_ENABLE" in line or "osu_" in line):
@@ -316,7 +354,8 @@ def _close(table: Table | None, document: Document) -> None:
                 quantity=table.quantity or TIME,
                 points=tuple(points),
                 source=document.label,
-                ranks=2 if table.test in POINT_TO_POINT else table.ranks,
+                ranks=table.ranks,
+                nodes=table.nodes,
                 type=table.type,
                 buffers=table.buffers,
                 mode=", ".join([*told, mode or ", ".join(table.window.values())]).strip(", "),
