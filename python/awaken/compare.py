@@ -29,7 +29,18 @@ from awaken.output_files import Misuse
 from awaken.readers.source import clean
 from awaken.report import from_files
 from awaken.report_data import Report
-from awaken.results import BANDWIDTH, FAILURES, INTERVAL_OF_MEDIAN, REFUSED, TIME, WORKS, Conformance, Point, Series
+from awaken.results import (
+    BANDWIDTH,
+    FAILURES,
+    INTERVAL_OF_MEDIAN,
+    REFUSED,
+    TIME,
+    WORKS,
+    Conformance,
+    Matrix,
+    Point,
+    Series,
+)
 
 WORSE_STATUS, USAGE_ERROR = 1, 2
 THRESHOLD, LOG_THRESHOLD = 0.05, 0.10
@@ -99,6 +110,8 @@ class Side:
 
     series: dict[Key, list[Series]] = field(default_factory=dict)
     conformance: dict[MatrixKey, list[Conformance]] = field(default_factory=dict)
+    matrices: dict[str, list[Matrix]] = field(default_factory=dict)
+    """Of topologies, by what they measure."""
     sources: list[str] = field(default_factory=list)
     steps: set[str] = field(default_factory=set)
     """Names of its files without ending: in a folder of `awaken report`, those of its measurements."""
@@ -132,6 +145,9 @@ def side_of(report: Report) -> Side:
             if one.ranks is None and tables[key] > 1:
                 key = (*key[:-1], f"{key[-1]}{', ' if key[-1] else ''}table {tables[key]} of the log")
             side.series.setdefault(key, []).append(one)
+        for topology in document.topologies:
+            for figures in topology.matrices:
+                side.matrices.setdefault(figures.key or figures.title, []).append(figures)
         for doctor in document.doctors:
             for matrix in doctor.conformance:
                 side.conformance.setdefault((doctor.mpi, doctor.emulated, matrix.title), []).append(matrix)
@@ -202,7 +218,44 @@ def changes(old: Side, new: Side, threshold: float = THRESHOLD, log_threshold: f
             else:
                 verdict = GONE if second is None else NEW
             found.append(Change(name, quantity, size_bytes, first, second, verdict))
+    found += matrix_changes(old, new, threshold, log_threshold)
     return found + conformance_changes(old, new) + failures(old, new)
+
+
+def matrix_changes(old: Side, new: Side, threshold: float, log_threshold: float) -> list[Change]:
+    """Every pair of devices of every matrix of a topology. A remark says where another engine made the copies."""
+    found = []
+    for key in dict.fromkeys([*old.matrices, *new.matrices]):
+        before, after = old.matrices.get(key, []), new.matrices.get(key, [])
+        one = (before + after)[0]
+        if not one.unit:
+            continue
+        quantity = TIME if one.less_is_better else BANDWIDTH
+        if not before or not after:
+            found.append(Change(one.title, quantity, None, None, None, NEW if after else GONE))
+            continue
+        other = before[0].title != after[0].title
+        remark = f"{before[0].title} before, {after[0].title} now" if other else ""
+        first, second = pair_ranges(before), pair_ranges(after)
+        for pair in dict.fromkeys([*first, *second]):
+            sides = first.get(pair), second.get(pair)
+            if sides[0] is not None and sides[1] is not None:
+                verdict = judge(sides[0], sides[1], quantity, threshold, log_threshold)
+            else:
+                verdict = GONE if sides[0] else NEW
+            found.append(Change(f"{key}, {pair[0]} and {pair[1]}", quantity, None, *sides, verdict, remark))
+    return found
+
+
+def pair_ranges(matrices: Sequence[Matrix]) -> dict[tuple[str, str], Range]:
+    """By row and column, over all files of one side."""
+    points: dict[tuple[str, str], list[Point]] = {}
+    for matrix in matrices:
+        for row, cells in zip(matrix.rows, matrix.cells):
+            for column, cell in zip(matrix.columns, cells):
+                if cell.value is not None:
+                    points.setdefault((row, column), []).append(Point(0, cell.value, cell.low, cell.high))
+    return {pair: _range(group) for pair, group in points.items()}
 
 
 def failures(old: Side, new: Side) -> list[Change]:

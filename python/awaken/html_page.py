@@ -30,7 +30,18 @@ from awaken.findings import (
 )
 from awaken.page_style import STYLE
 from awaken.report_data import Report, differing_settings, machine, shared_manifest
-from awaken.results import BANDWIDTH, FAILURES, WORKS, Conformance, Document, Matrix, PathReport, Series, Timeline
+from awaken.results import (
+    BANDWIDTH,
+    FAILURES,
+    WORKS,
+    Conformance,
+    Document,
+    Matrix,
+    PathReport,
+    Series,
+    Timeline,
+    Topology,
+)
 from awaken.svg import escape
 
 PATH_STYLES = {
@@ -324,11 +335,17 @@ def _path_report(report: PathReport) -> str:
 # -------------------------------------------------------------------------------------------------------- the topology
 
 
+def topology_name(topology: Topology) -> str:
+    """The file's label and the host."""
+    return ": ".join(filter(None, [topology.source, topology.host]))
+
+
 def _topologies(document: Document) -> str:
     parts = []
     for topology in document.topologies:
-        if topology.host:
-            parts.append(f"<h3>{escape(topology.host)}</h3>")
+        name = topology_name(topology)
+        if name:
+            parts.append(f"<h3>{escape(name)}</h3>")
         facts = [(name, value) for name, value in topology.facts if name != "summary"]
         parts += [paragraph(value) for name, value in topology.facts if name == "summary"]
         if topology.warnings:

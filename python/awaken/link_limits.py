@@ -25,6 +25,10 @@ GB_PER_LINK: tuple[tuple[str, str, float, str], ...] = (
 TECHNOLOGY = {"NVLink": "NVLink", "NVSwitch": "NVLink", "XGMI": "XGMI"}
 """Links through a switch are links of the same kind."""
 
+SDMA_ENGINE_GB: tuple[tuple[str, float], ...] = ((r"\bMI2[15]0X?\b", 50.0),)
+"""By a pattern of the model's name, what one SDMA engine copies between GPUs, however many links these have: it drives
+a link's worth. Source: AMD, "GPU-Aware MPI with ROCm", EuroCC workshop, May 2023, measured 49 to 50 GB/s on MI250X."""
+
 PCIE_GB_PER_LANE = {8.0: 15.75 / 16, 16.0: 31.5 / 16, 32.0: 63.0 / 16}
 """By gigatransfers per second of a lane: generations 3, 4 and 5."""
 
@@ -72,6 +76,11 @@ def between(link: Mapping[str, Any], gpu: Mapping[str, Any], peer: Mapping[str, 
         if technology == TECHNOLOGY.get(kind) and re.search(pattern, gpu["name"]):
             return Limit(per_link * link["links"], None, f"{link['links']} x {per_link:g} GB/s ({what})")
     return Limit(None, f"no limit is known for {kind} of {gpu['name']}")
+
+
+def sdma_engine(gpu: Mapping[str, Any]) -> float | None:
+    """GB/s of one SDMA engine of a GPU, where it is known to be a bound."""
+    return next((limit for pattern, limit in SDMA_ENGINE_GB if re.search(pattern, gpu["name"])), None)
 
 
 def network(card: Mapping[str, Any]) -> Limit:

@@ -20,6 +20,7 @@ from awaken.findings import (
     named_applications,
     what_ran,
 )
+from awaken.html_page import topology_name
 from awaken.report_data import Report, differing_settings, machine, shared_manifest
 from awaken.results import BANDWIDTH, Document, Matrix, Series
 
@@ -165,7 +166,7 @@ def _of_document(document: Document) -> list[str]:
                 table(("function", "path", "size to", "calls", "bytes"), rows),
             ]
     for topology in document.topologies:
-        parts.append(f"## Topology {escape(topology.host)}")
+        parts.append(f"## Topology {escape(topology_name(topology))}".rstrip())
         parts += [f"- {escape(warning)}" for warning in topology.warnings]
         for matrix in topology.matrices:
             parts += [f"### {escape(matrix.title)}", _matrix(matrix)]

@@ -150,6 +150,9 @@ class Cell:
     value: float | None = None
     text: str = ""
     why_missing: str = ""
+    low: float | None = None
+    high: float | None = None
+    """The least and the largest sample, where there were several."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,8 @@ class Matrix:
     """Whether it may be folded away."""
     explanation: str = ""
     """What the texts in the cells stand for."""
+    key: str = ""
+    """What is compared with the same of another file, whichever engine was used; "" where nothing is."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ NO_GPU = 3
 """Exit status of awaken-topology."""
 PROGRESS = "pairs: "
 """How awaken-topology --progress begins a line on stderr before each pair."""
+SDMA_SETTINGS = ("HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA")
+"""0: kernels of AMD's runtime make its copies, those with the host and those between GPUs."""
 CURVE_S = 300.0
 """What the curve between two nodes may take."""
 
@@ -73,6 +75,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=3, metavar="N", help="per bandwidth; the median is told (3)")
     parser.add_argument("--gpus", default="", metavar="0,1", help="only these (default: all that are visible)")
     parser.add_argument("--no-verify", action="store_true", help="do not compare what was copied")
+    parser.add_argument(
+        "--engines",
+        action="store_true",
+        help="copies and messages by each engine, side by side: SDMA engines and kernels (AMD), copy engines and a "
+        "kernel (NVIDIA)",
+    )
     parser.add_argument("--no-mpi", action="store_true", help="start no jobs")
     add_launcher_option(parser)
     parser.add_argument("--ranks", type=int, metavar="N", help="ranks of the map (default: one per GPU)")
@@ -101,6 +109,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         value = getattr(options, name)
         if value is not None and not value >= least:  # nan is not, either
             parser.error(f"--{name} {value} is too small: use at least {least}")
+    if options.engines and options.no_measure:
+        parser.error("--engines measures each engine: leave out --no-measure")
     gpus = options.gpus.split(",")
     if len(set(gpus)) < len(gpus):
         parser.error(f"--gpus {options.gpus} names a GPU twice")
@@ -115,8 +125,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 # --------------------------------------------------------------------------------------------------------- this machine
 
 
-def look(options: argparse.Namespace) -> Report:
-    """What the native program tells. Raises NoGpu, Misuse."""
+def look(options: argparse.Namespace, environment: Mapping[str, str] | None = None) -> Report:
+    """What the native program tells, with these variables set. Raises NoGpu, Misuse."""
     arguments = ["--bytes", options.bytes, "--samples", str(options.samples), "--sysfs", options.sysfs]
     if options.gpus:
         arguments += ["--devices", options.gpus]
@@ -128,7 +138,8 @@ def look(options: argparse.Namespace) -> Report:
         # An emulated figure means nothing, so that there is no use in waiting for many.
         arguments += ["--copies", "1", "--latency-samples", "5"]
     program = required_program("awaken-topology")
-    job = Job(Surroundings(options.emulate).words(program, [*arguments, "--progress"], with_awaken=False))
+    surroundings = Surroundings(options.emulate, environment or {})
+    job = Job(surroundings.words(program, [*arguments, "--progress"], with_awaken=False))
     printed = job.output(options.limit, show_progress)
     terminal.rewrite_line("")
     lines = [line for line in job.errors.splitlines() if not line.startswith(PROGRESS)]
@@ -155,19 +166,24 @@ def show_progress(data: bytes) -> None:
 def add_limits(report: Report) -> None:
     """The limit of each link, and what each raw figure is of it."""
     gpus = {gpu["gpu"]: gpu for gpu in report["gpus"]}
-    limits = {}
     for gpu in report["gpus"]:
         limit = link_limits.pcie(gpu)
-        limits[gpu["gpu"], "host"] = limit
         gpu.update(host_limit_GBps=limit.GBps, host_limit_why_not=limit.why_not, host_limit_what=limit.what)
+        gpu["sdma_engine_GBps"] = link_limits.sdma_engine(gpu)
     for link in report["links"]:
         limit = link_limits.between(link, gpus[link["gpu"]], gpus[link["peer"]])
-        limits[link["gpu"], link["peer"]] = limit
         link.update(limit_GBps=limit.GBps, limit_why_not=limit.why_not, limit_what=limit.what)
     for card in report["network_cards"]:
         limit = link_limits.network(card)
         card.update(limit_GBps=limit.GBps, limit_why_not=limit.why_not)
-    for pair in report.get("raw", {}).get("pairs", []):
+    compare_with_limits(report, report.get("raw", {}).get("pairs", []))
+
+
+def compare_with_limits(report: Report, pairs: Sequence[Report]) -> None:
+    """What raw figures are of the links' limits."""
+    limits = {(link["gpu"], link["peer"]): link_limits.Limit(link["limit_GBps"]) for link in report["links"]}
+    limits.update({(gpu["gpu"], "host"): link_limits.Limit(gpu["host_limit_GBps"]) for gpu in report["gpus"]})
+    for pair in pairs:
         limit = limits[pair["gpu"], pair["peer"]]
         pair["limit_GBps"] = limit.GBps
         for name, directions in (("read", 1), ("write", 1), ("both", 2)):
@@ -294,28 +310,64 @@ def measure_between_nodes(
     return answer
 
 
-def ask_mpi(options: argparse.Namespace, report: Report) -> None:
-    """All that needs jobs. What cannot be had is told, and the rest goes on."""
+def ask_mpi(options: argparse.Namespace, report: Report, environment: Mapping[str, str]) -> Launcher | None:
+    """All that needs jobs, and what starts them. What cannot be had is told, and the rest goes on."""
     report["mpi"] = {"why_not": None}
     report["ranks"], report["placement_warnings"] = [], []
     if options.no_mpi:
         report["mpi"]["why_not"] = "not asked for (--no-mpi)"
-        return
+        return None
     try:
         launcher = find_launcher(options.launcher, os.environ)
     except NoLauncher as error:
         if options.launcher:
             raise Misuse(str(error)) from error
         report["mpi"]["why_not"] = str(error)
-        return
-    surroundings = Surroundings(options.emulate)
+        return None
+    surroundings = Surroundings(options.emulate, environment)
     report["mpi"]["launcher"] = list(launcher.words)
     map_ranks(options, launcher, surroundings, report)
     if options.no_measure:
-        return
+        return launcher
     for side in ("native", "awaken"):
         report["mpi"][side] = measure_messages(options, launcher, surroundings, report, with_awaken=side == "awaken")
     report["between_nodes"] = measure_between_nodes(options, launcher, surroundings, report)
+    return launcher
+
+
+def engine(name: str, environment: Mapping[str, str], pairs: Sequence[Report]) -> Report:
+    settings = [f"{variable}={value}" for variable, value in environment.items()]
+    return {"name": name, "settings": settings, "pairs": list(pairs), "native": None, "awaken": None}
+
+
+def measure_engines(
+    options: argparse.Namespace, launcher: Launcher | None, environment: Mapping[str, str], report: Report
+) -> list[Report]:
+    """Copies and messages by each engine. `environment` is what the report was made with."""
+    of_method = {
+        method: [pair for pair in report["raw"]["pairs"] if pair["method"] == method]
+        for method in ("copy engine", "kernel")
+    }
+    first = engine(report["raw"]["copy_engine"]["between_gpus"], environment, of_method["copy engine"])
+    kernel = engine("kernel", {}, of_method["kernel"])
+    if report["vendor"] == "hip":
+        for side in ("native", "awaken"):
+            first[side] = report["mpi"].get(side)
+        off = dict.fromkeys(SDMA_SETTINGS, "0")
+        raw = look(options, off)["raw"]
+        pairs = [pair for pair in raw["pairs"] if pair["method"] == "copy engine"]
+        compare_with_limits(report, pairs)
+        second = engine(raw["copy_engine"]["between_gpus"], off, pairs)
+        engines, jobs = [first, second, kernel], [(second, side, off) for side in ("native", "awaken")]
+    else:
+        engines = [engine(first["name"], {}, first["pairs"]), kernel]
+        jobs = [(one, "awaken", {"AWAKEN_TEST_COPY": choice}) for one, choice in zip(engines, ("engine", "kernel"))]
+    if launcher is None:
+        return engines
+    for one, side, settings in jobs:
+        surroundings = Surroundings(options.emulate, settings)
+        one[side] = measure_messages(options, launcher, surroundings, report, with_awaken=side == "awaken")
+    return engines
 
 
 # ------------------------------------------------------------------------------------------------------------- together
@@ -323,10 +375,13 @@ def ask_mpi(options: argparse.Namespace, report: Report) -> None:
 
 def problems_of(report: Report) -> list[dict[str, str]]:
     """Measurements that failed, rather than could not be made."""
+    more = [one for one in report.get("engines", []) if one["name"] == "kernels of the runtime"]
     found = [
-        {"what": f"raw copy, GPU {pair['gpu']} and {pair['peer']}, {pair['method']}", "text": pair["failed"]}
-        for pair in report.get("raw", {}).get("pairs", [])
+        {"what": f"raw copy, GPU {pair['gpu']} and {pair['peer']}, {name}", "text": pair["failed"]}
+        for pairs, by in [(report.get("raw", {}).get("pairs", []), ""), *((one["pairs"], one["name"]) for one in more)]
+        for pair in pairs
         if pair["failed"]
+        for name in [by or pair["method"]]
     ]
     found += [
         {"what": f"raw copies at the same time, from {one['from']}, {one['method']}", "text": one["failed"]}
@@ -336,15 +391,16 @@ def problems_of(report: Report) -> list[dict[str, str]]:
     awaken = report["mpi"].get("awaken", {})
     if awaken.get("why_not") and len(report["gpus"]) > 1:
         found.append({"what": "messages with Awaken", "text": awaken["why_not"]})
-    for side in ("native", "awaken"):
-        found += [
-            {
-                "what": f"messages ({side}) from GPU {pair['sender']} to GPU {pair['receiver']}",
-                "text": "the data were wrong",
-            }
-            for pair in report["mpi"].get(side, {}).get("pairs", [])
-            if not pair["verified"]
-        ]
+    for who, sides in [("", report["mpi"]), *((f", {one['name']}", one) for one in report.get("engines", []))]:
+        for side in ("native", "awaken"):
+            found += [
+                {
+                    "what": f"messages ({side}{who}) from GPU {pair['sender']} to GPU {pair['receiver']}",
+                    "text": "the data were wrong",
+                }
+                for pair in (sides.get(side) or {}).get("pairs", [])
+                if not pair["verified"]
+            ]
     return found
 
 
@@ -352,9 +408,12 @@ def examine(options: argparse.Namespace, report: Report) -> None:
     """Everything that is asked for, into the report."""
     started = time.monotonic()
     try:
-        report.update(look(options))
+        environment = dict.fromkeys(SDMA_SETTINGS, "1") if options.engines else {}
+        report.update(look(options, environment))
         add_limits(report)
-        ask_mpi(options, report)
+        launcher = ask_mpi(options, report, environment)
+        if options.engines:
+            report["engines"] = measure_engines(options, launcher, environment, report)
         report["problems"] += problems_of(report)
     finally:
         report["seconds"] = round(time.monotonic() - started, 1)

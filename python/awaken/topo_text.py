@@ -24,6 +24,7 @@ def describe(report: Report) -> str:
     if "raw" in report:
         lines += raw_lines(report)
     lines += message_lines(report)
+    lines += engine_lines(report)
     if report["ranks"]:
         lines += ["", *map_lines(report["ranks"], report["placement_warnings"])]
     if "between_nodes" in report:
@@ -212,10 +213,56 @@ def raw_lines(report: Report) -> list[str]:
         lines += reasons(
             [(pair_name(pair), why) for pair in pairs.values() if (why := pair["skipped"] or pair["failed"])]
         )
+    lines += sdma_lines(report)
     lines += together_lines(raw)
     if not raw["data_checked"]:
         lines.append("The data were not checked.")
     return lines
+
+
+ENGINE_FIGURES = (
+    ("pairs", "<", "raw copies, the first GPU reads the second"),
+    ("native", ">", "messages by the MPI alone, the first GPU sends to the second"),
+    ("awaken", ">", "messages with Awaken, the first GPU sends to the second"),
+)
+
+
+def engine_cells(engine: Report, kind: str) -> dict[tuple[int, int], str]:
+    if kind == "pairs":
+        between = {(pair["gpu"], pair["peer"]): pair for pair in engine["pairs"] if pair["peer"] != "host"}
+        return {pair: raw_bandwidth(between, "read", *pair) for pair in between}
+    return {
+        (pair["sender"], pair["receiver"]): figure(pair["bandwidth_GBps"], pair["percent_of_limit"])
+        for pair in (engine[kind] or {}).get("pairs", [])
+    }
+
+
+def engine_lines(report: Report) -> list[str]:
+    """Each pair by each engine, where they were measured side by side."""
+    engines = report.get("engines", [])
+    lines = []
+    for kind, mark, words in ENGINE_FIGURES:
+        columns = {one["name"]: cells for one in engines if (cells := engine_cells(one, kind))}
+        pairs = dict.fromkeys(pair for cells in columns.values() for pair in cells)
+        rows = [[f"GPU {a} {mark} {b}", *(cells.get((a, b), MISSING) for cells in columns.values())] for a, b in pairs]
+        if rows:
+            lines += ["", *wrapped(f"Engines side by side, GB/s (percent of the link's limit): {words}")]
+            lines += table(("", *columns), rows)
+    for one in engines:
+        lines += wrapped(f"{one['name']}: {', '.join(one['settings'])}") if one["settings"] else []
+    return lines
+
+
+def sdma_lines(report: Report) -> list[str]:
+    """What bounds copies by SDMA engines, where that is less than the links carry."""
+    bound = max((gpu.get("sdma_engine_GBps") or 0.0 for gpu in report["gpus"]), default=0.0)
+    more = any((link["limit_GBps"] or 0.0) > bound for link in report["links"])
+    if not bound or not more or report["raw"]["copy_engine"]["between_gpus"] != "SDMA engines":
+        return []
+    return wrapped(
+        f"! One SDMA engine copies at most {bound:g} GB/s, however many links two GPUs have. HSA_ENABLE_SDMA=0 lets "
+        "kernels copy over all links, which then share the compute units with the program's (--engines measures both)."
+    )
 
 
 def reasons(pairs_and_why: Sequence[tuple[str, str]]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import child_jobs
 import harness
 import pytest
-from awaken import link_limits
+from awaken import link_limits, readers, topo, topo_text
 from shapes import NUMBER, check
 
 Find = Callable[[str], harness.Mpi]
@@ -84,6 +84,7 @@ REPORT = {
             "host_limit_GBps": (*NUMBER, None),
             "host_limit_why_not": TEXT,
             "host_limit_what": TEXT,
+            "sdma_engine_GBps": (*NUMBER, None),
         }
     ],
     "links": [
@@ -265,6 +266,56 @@ def test_what_the_copy_engine_is_on_amd(
     for setting in settings:
         assert f"copy engine (between GPUs {between_gpus}, with the host {with_host}: {setting})" in said
     assert settings or "copy engine (" not in said
+
+
+@pytest.mark.parametrize("vendor", ["hip", "cuda"])
+def test_engines_side_by_side(mpi_named: Find, vendor: str, tmp_path: Path) -> None:
+    words = ["--engines", "--mpi-bytes", "64K", "--samples", "1"]
+    result, report = run_topo(f"{vendor}:2", tmp_path, *words, mpi=mpi_named("mpich"))
+    assert result.status == 0, result
+    names = ["SDMA engines", "kernels of the runtime", "kernel"] if vendor == "hip" else ["copy engines", "kernel"]
+    engines = report["engines"]
+    assert [engine["name"] for engine in engines] == names
+    for engine in engines:
+        assert {(pair["gpu"], pair["peer"]) for pair in engine["pairs"]} >= {(0, 1), (1, 0)}
+        assert all(pair["verified"] and pair["read"]["median_GBps"] > 0 for pair in engine["pairs"])
+    sent = [engine["name"] for engine in engines if engine["awaken"]]
+    assert sent == (names[:2] if vendor == "hip" else names)
+    assert all(len(engine["awaken"]["pairs"]) == 2 for engine in engines if engine["awaken"])
+    settings = [[f"HSA_ENABLE{peer}_SDMA={on}" for peer in ("", "_PEER")] for on in (1, 0)]
+    assert [engine["settings"] for engine in engines] == ([*settings, []] if vendor == "hip" else [[], []])
+    assert result.out.count("Engines side by side") == 2 and "GPU 0 < 1" in result.out and "GPU 0 > 1" in result.out
+
+    document = readers.read(tmp_path / "topology.json", "label")
+    titles = [matrix.title for matrix in document.topologies[0].matrices]
+    off = " (HSA_ENABLE_SDMA=0, HSA_ENABLE_PEER_SDMA=0)"
+    for name in [f"{names[0]}", f"{names[1]}{off if vendor == 'hip' else ''}"]:
+        assert titles.count(f"Copies by {name}: the GPU reads its peer") == 1, titles
+        assert titles.count(f"Messages with Awaken, copies by {name}") == 1, titles
+    assert len(set(titles)) == len(titles)
+
+
+def test_engines_need_measurements(tmp_path: Path) -> None:
+    result, _ = run_topo("cuda:2", tmp_path, "--engines", "--no-measure")
+    assert result.status == 2 and "leave out --no-measure" in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "links", "by", "told"),
+    [
+        ("AMD Instinct MI250X", 4, "SDMA engines", True),
+        ("AMD Instinct MI250X", 1, "SDMA engines", False),
+        ("AMD Instinct MI250X", 4, "kernels of the runtime", False),
+        ("AMD Instinct MI300X", 1, "SDMA engines", False),
+    ],
+)
+def test_what_bounds_an_sdma_engine(name: str, links: int, by: str, told: bool) -> None:
+    gpus = [{"gpu": gpu, "name": name, "pcie_GTps": None, "pcie_lanes": None} for gpu in (0, 1)]
+    link = {"gpu": 0, "peer": 1, "type": "XGMI", "links": links, "hops": 1}
+    report = {"gpus": gpus, "links": [link], "network_cards": [], "raw": {"copy_engine": {"between_gpus": by}}}
+    topo.add_limits(report)
+    lines = " ".join(topo_text.sdma_lines(report))
+    assert ("at most 50 GB/s" in lines and "HSA_ENABLE_SDMA=0" in lines) == told == bool(lines)
 
 
 def test_parts_that_are_too_small_are_not_measured_together(tmp_path: Path) -> None:

@@ -144,6 +144,35 @@ def test_what_is_on_one_side_only_is_named_and_is_no_change(tmp_path: Path) -> N
     assert compare.run([str(tmp_path / "both.json"), old]) == 0
 
 
+def topology_file(tmp_path: Path, name: str, factor: float, engine: str = "SDMA engines") -> Path:
+    """Its copies by the engine are faster by this factor."""
+    found = logs.topology(3)
+    found["raw"]["copy_engine"] = {"between_gpus": engine, "with_host": engine, "settings": []}
+    for pair in found["raw"]["pairs"]:
+        if pair["method"] == "copy engine" and pair["peer"] != "host":
+            pair["read"].update(samples=3, median_GBps=100 * factor, least_GBps=99 * factor, most_GBps=101 * factor)
+    file = tmp_path / f"{name}.json"
+    file.write_text(json.dumps(found))
+    return file
+
+
+def compared(old: Path, new: Path) -> list[compare.Change]:
+    return compare.changes(compare.load(str(old)), compare.load(str(new)))
+
+
+def test_topologies_are_compared_pair_by_pair(tmp_path: Path) -> None:
+    old = topology_file(tmp_path, "old", 1.0)
+    new = topology_file(tmp_path, "new", 2.0, "kernels of the runtime")
+    found = compared(old, new)
+    better = [change for change in found if change.verdict == "better"]
+    assert len(better) == 6 and better[0].name == "copies by copy engine, read, GPU 0 and GPU 1"
+    assert "Copies by SDMA engines" in better[0].remark and "kernels of the runtime" in better[0].remark
+    assert {change.verdict for change in found} == {"better", "same"}
+    assert [change.verdict for change in compared(new, old) if change.verdict != "same"] == ["worse"] * 6
+    near = topology_file(tmp_path, "near", 1.01)
+    assert {change.verdict for change in compared(old, near)} == {"same"}
+
+
 def test_what_cannot_run_any_more_is_worse(tmp_path: Path) -> None:
     def file(name: str, *contenders: dict[str, Any]) -> str:
         (tmp_path / name).write_text(json.dumps(logs.bench("latency", contenders)))

@@ -252,6 +252,17 @@ def test_the_tables_of_one_log_are_told_apart(tmp_path: Path) -> None:
     assert "osu, table 1 of the log" in text and "osu, table 2 of the log" in text, text
 
 
+def test_topologies_keep_their_labels(tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.json" for name in ("a", "b")]
+    for file in files:
+        file.write_text(json.dumps(logs.topology(2)))
+    report = from_files([f"SDMA={files[0]}", f"kernels={files[1]}"], "")
+    assert "## Topology SDMA: node1" in markdown_page.page(report)
+    assert "kernels: node1" in Page(html_page.page(report)).text
+    speed = findings.speed(from_files([str(files[0])], "").documents)
+    assert speed.headline != "Not measured" and "380 GB/s" in " ".join(speed.details)
+
+
 def test_questions_that_nothing_answers_are_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "osu.log").write_text(logs.osu("7.4", [(8, 1.0)], title="Allreduce Latency"))
     report = from_files([str(tmp_path / "osu.log")], "")

@@ -999,6 +999,29 @@ def test_topology(tmp_path: Path) -> None:
     assert (curve.test, curve.points[0].value, curve.mode) == ("bw_between_nodes", 0.01, "nodes pretended")
 
 
+@pytest.mark.parametrize(
+    ("between", "host", "settings", "name"),
+    [
+        ("SDMA engines", "SDMA engines", [], "SDMA engines"),
+        ("kernels of the runtime", "kernels of the runtime", ["A=0"], "kernels of the runtime (A=0)"),
+        ("K", "SDMA engines", ["A=0", "B=0"], "K between GPUs and SDMA engines with the host (A=0, B=0)"),
+    ],
+)
+def test_topology_names_the_engine_that_was_used(
+    tmp_path: Path, between: str, host: str, settings: list[str], name: str
+) -> None:
+    found = logs.topology(2)
+    found["raw"]["copy_engine"] = {"between_gpus": between, "with_host": host, "settings": settings}
+    (topology,) = read_text(tmp_path, json.dumps(found), "a.json", "before the update").topologies
+    titles = [matrix.title for matrix in topology.matrices]
+    assert (
+        f"Copies by {name}: the GPU reads its peer" in titles and "Copies by kernel: the GPU reads its peer" in titles
+    )
+    assert not any("copy engine" in title for title in titles)
+    assert dict(topology.facts)["summary"].startswith(f"Copies by {name}")
+    assert topology.source == "before the update"
+
+
 def test_topology_with_members_missing(tmp_path: Path) -> None:
     whole = logs.topology(2)
     for member in whole:

@@ -4,7 +4,7 @@ left out, and a pair without a figure keeps its reason. Of emulated GPUs, no fig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
 from awaken import units
@@ -48,7 +48,11 @@ def read(top: Value, document: Document) -> None:
         matrices += _raw(top.get("raw"), gpus)
     if mpi.is_object and not emulated:
         for side, title in SIDES:
-            matrices += _messages(mpi.get(side), gpus, title)
+            # With --engines, the messages of one engine are those that are measured anyway.
+            alike = (one for one in top.get("engines").elements() if one.get(side).is_object)
+            by = next((_name_of_engine(one) for one in alike if one.get(side).raw == mpi.get(side).raw), "")
+            matrices += _messages(mpi.get(side), gpus, title, by)
+    matrices += _engines(top.get("engines"), gpus, {matrix.title for matrix in matrices})
     warnings = [one.get("text").text() for one in top.get("placement_warnings").elements()]
     warnings += [f"{one.get('what').text()}: {one.get('text').text()}" for one in top.get("problems").elements()]
     facts = _facts(top, timed=not emulated)
@@ -79,11 +83,12 @@ def _matrix(
     host: bool = False,
     less: bool = False,
     minor: bool = False,
+    key: str = "",
 ) -> Matrix:
     columns = [*([HOST] if host else []), *gpus]
     cells = tuple(tuple(ITSELF if row == column else cell(row, column) for column in columns) for row in gpus)
     names = tuple(_name(column) for column in columns)
-    return Matrix(title, unit, tuple(map(_name, gpus)), names, cells, "GPU", "peer", less, minor)
+    return Matrix(title, unit, tuple(map(_name, gpus)), names, cells, "GPU", "peer", less, minor, key=key)
 
 
 def _pairs(values: Value, first: str, second: str) -> Pairs:
@@ -113,28 +118,64 @@ def _links(top: Value, gpus: Sequence[str]) -> Matrix:
 def _raw(raw: Value, gpus: Sequence[str]) -> list[Matrix]:
     if not raw.is_object or not gpus:
         return []
-    matrices = []
-    for method in METHODS:
-        pairs = _pairs_of(raw, method)
-        if not pairs:
-            continue
-        host = any(peer == HOST for _, peer in pairs)
+    return [
+        matrix
+        for method in METHODS
+        for matrix in _copies(_pairs_of(raw, method), gpus, _engine(raw, method), f"copies by {method}")
+    ]
+
+
+def _engine(raw: Value, method: str) -> str:
+    """What made the copies of a method: AMD's runtime makes those of its "copy engine" by kernels where it is told."""
+    told = raw.get("copy_engine")
+    if method != METHODS[0] or not told.is_object:
+        return method
+    between, host = told.get("between_gpus").text(method), told.get("with_host").text(method)
+    settings = ", ".join(setting.text() for setting in told.get("settings").elements())
+    both = between if between == host else f"{between} between GPUs and {host} with the host"
+    return f"{both} ({settings})" if settings else both
+
+
+def _copies(pairs: Pairs, gpus: Sequence[str], by: str, key: str) -> list[Matrix]:
+    if not pairs:
+        return []
+    host = any(peer == HOST for _, peer in pairs)
+    found = [
+        _matrix(
+            f"Copies by {by}: {words}",
+            "GB/s",
+            gpus,
+            _figure(pairs, name),
+            host=host,
+            minor=name != "read",
+            key=f"{key}, {name}",
+        )
         for name, words in (
             ("read", "the GPU reads its peer"),
             ("write", "the GPU writes its peer"),
             ("both", "both directions, together"),
-        ):
-            matrices.append(
-                _matrix(
-                    f"Copies by {method}: {words}", "GB/s", gpus, _figure(pairs, name), host=host, minor=name != "read"
-                )
-            )
-        matrices.append(
-            _matrix(
-                f"Copies by {method}: latency of 8 B", "µs", gpus, _latency(pairs), host=host, less=True, minor=True
-            )
         )
-    return matrices
+    ]
+    title = f"Copies by {by}: latency of 8 B"
+    latency = _matrix(title, "µs", gpus, _latency(pairs), host=host, less=True, minor=True, key=f"{key}, latency")
+    return [*found, latency]
+
+
+def _name_of_engine(engine: Value) -> str:
+    name = engine.get("name").text()
+    off = [text for setting in engine.get("settings").elements() if (text := setting.text()).endswith("=0")]
+    return f"{name} ({', '.join(off)})" if off else name
+
+
+def _engines(engines: Value, gpus: Sequence[str], titles: Set[str]) -> list[Matrix]:
+    """Of `--engines`, what the matrices of these titles do not have already."""
+    found = []
+    for engine in engines.elements():
+        by = _name_of_engine(engine)
+        found += _copies(_pairs(engine.get("pairs"), "gpu", "peer"), gpus, by, f"copies by {by}")
+        for side, title in SIDES:
+            found += _messages(engine.get(side), gpus, title, by, f"{title}, copies by {by}")
+    return [matrix for matrix in found if matrix.title not in titles]
 
 
 def _pairs_of(raw: Value, method: str) -> Pairs:
@@ -158,7 +199,11 @@ def _figure(pairs: Pairs, name: str) -> CellOf:
         value = figure.get("median_GBps").number_or_none() if figure.is_object else None
         if value is None:
             return Cell(why_missing=_why_not(pair))
-        return Cell(value, _percent(figure.get("percent_of_limit")))
+        percent = _percent(figure.get("percent_of_limit"))
+        if figure.get("samples").integer(1) < 2:
+            return Cell(value, percent)
+        ends = (figure.get(end).number_or_none() for end in ("least_GBps", "most_GBps"))
+        return Cell(value, percent, "", *ends)
 
     return cell
 
@@ -177,7 +222,10 @@ def _percent(value: Value) -> str:
     return "" if found is None else f"{found:.0f} %"
 
 
-def _messages(side: Value, gpus: Sequence[str], title: str) -> list[Matrix]:
+def _messages(side: Value, gpus: Sequence[str], title: str, by: str, key: str = "") -> list[Matrix]:
+    """`by` is the engine that made the copies, where it is told; "key" what is compared, else the title alone."""
+    key = f"messages {key or title}"
+    title = f"{title}, copies by {by}" if by else title
     if not side.is_object or not gpus:
         return []
     pairs = _pairs(side.get("pairs"), "sender", "receiver")
@@ -198,15 +246,23 @@ def _messages(side: Value, gpus: Sequence[str], title: str) -> list[Matrix]:
         return cell
 
     matrices = [
-        _matrix(f"Messages {title}", "GB/s", gpus, cell_of("bandwidth_GBps", "percent_of_limit")),
+        _matrix(f"Messages {title}", "GB/s", gpus, cell_of("bandwidth_GBps", "percent_of_limit"), key=key),
         _matrix(
             f"Messages {title}: both directions, together",
             "GB/s",
             gpus,
             cell_of("both_GBps", "both_percent_of_limit"),
             minor=True,
+            key=f"{key}, both directions",
         ),
-        _matrix(f"Messages {title}: latency of 8 B", "µs", gpus, cell_of("latency_us", ""), less=True),
+        _matrix(
+            f"Messages {title}: latency of 8 B",
+            "µs",
+            gpus,
+            cell_of("latency_us", ""),
+            less=True,
+            key=f"{key}, latency",
+        ),
     ]
     return [replace(matrix, row_title="sender", column_title="receiver") for matrix in matrices]
 
@@ -250,7 +306,7 @@ def _together(raw: Value) -> list[tuple[str, str]]:
 
 
 def _summary(matrices: Sequence[Matrix]) -> str:
-    """One sentence about copies between GPUs by the copy engine."""
+    """One sentence about copies between GPUs by the engine that the runtime used."""
     for matrix in matrices:
         if matrix.unit == "GB/s":
             cells = [
