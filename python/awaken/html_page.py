@@ -520,6 +520,7 @@ def _timeline(line: Timeline) -> str:
     caption = f"{len(line.lanes)} lanes, {units.time(end_us)}. Longest in sum: {longest}."
     if line.left_out:
         caption += f" The {units.count(line.left_out)} shortest events are left out."
+    caption += f" {line.note}" if line.note else ""
     chart = charts.both(
         lambda layout: charts.timeline(
             layout, line.lanes, blocks, end_us, title=f"Timeline of {line.source}", description=caption

@@ -238,6 +238,8 @@ class Timeline:
     spans: tuple[Span, ...]
     left_out: int = 0
     """Events that are not shown, because there were too many."""
+    note: str = ""
+    """What else is not shown, and why."""
 
 
 @dataclass

@@ -21,6 +21,7 @@ from awaken import output_files, timeline
 from awaken.command_line import Parser
 from awaken.input_files import NoRegularFile, files_in, is_folder, is_there, open_regular
 from awaken.plain_text import clean
+from awaken.readers.trace import START
 
 NOT_JOINED, USAGE_ERROR = 1, 2
 
@@ -496,7 +497,10 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the timeline instead of printing")
     parser.add_argument(
-        "--window", type=_window, metavar="BEGIN:END", help="draw these milliseconds of it only, counted from the begin"
+        "--window",
+        type=_window,
+        metavar="BEGIN:END",
+        help="draw these milliseconds of it, counted from the begin (default: all after MPI_Init)",
     )
     parser.add_argument(
         "--kinds",
@@ -523,7 +527,15 @@ def _draw(job: Job, options: argparse.Namespace, parser: argparse.ArgumentParser
         )
         for trace in job.ranks
     ]
-    timeline.draw(lanes, options.window, options.title or "").save(options.picture)
+    timeline.draw(lanes, options.window or _application(job), options.title or "").save(options.picture)
+
+
+def _application(job: Job) -> tuple[float, float] | None:
+    """From when the last rank has left MPI_Init; None where nothing came after that."""
+    events = [event for trace in job.ranks for event in trace.events]
+    begin = max((event.end for event in events if event.name in START), default=0.0)
+    end = max((event.end for event in events), default=0.0)
+    return (begin, end) if 0.0 < begin < end else None
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -241,6 +241,17 @@ def test_the_picture_shows_ranks_as_lanes(folder: Path, tmp_path: Path) -> None:
     assert stencil.attrib["y"] != bars["MPI_Irecv"][0].attrib["y"]
 
 
+def test_the_picture_begins_behind_the_start(tmp_path: Path) -> None:
+    for rank, length_us in ((0, 400), (1, 1500)):
+        start = complete_event(rank, "MPI_Init_thread", 0, length_us)
+        (tmp_path / f"rank-{rank}.json").write_text(text_of(head(rank, 2), [start, *events_of(rank)]))
+    picture = tmp_path / "timeline.svg"
+    for words, starts in (([], 0), (["--kinds", "range,mpi"], 0), (["--window", "0:6"], 2)):
+        awaken(tmp_path, "--picture", picture, *words)
+        bars = rectangles(picture)
+        assert (len(bars.get("MPI_Init_thread", [])), len(bars["MPI_Send"])) == (starts, 4)
+
+
 def test_a_window_cuts_what_it_does_not_show(folder: Path, tmp_path: Path) -> None:
     picture = tmp_path / "timeline.svg"
     awaken(folder, "--picture", picture, "--window", "2.5:3.25", "--kinds", "range,mpi")

@@ -13,9 +13,10 @@ import changed_json
 import harness
 import logs
 import pytest
-from awaken import curves, readers
+from awaken import curves, html_page, readers
 from awaken.readers import osu
 from awaken.readers.source import ReadError
+from awaken.report import from_files
 from awaken.results import BANDWIDTH, TIME, Document
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -1073,6 +1074,36 @@ def test_trace_with_complete_and_with_paired_events(tmp_path: Path) -> None:
     assert [span.category for span in line.spans] == ["direct", "direct", "", "staged"]
     (as_list,) = read_text(tmp_path, json.dumps(value["traceEvents"]), "b.json").timelines
     assert as_list.spans == line.spans
+
+
+def test_a_trace_of_awakens_shows_the_application(tmp_path: Path) -> None:
+    events = [
+        (0, "MPI_Init_thread", "native", 0.0, 900.0),
+        (0, "copy", "", 500.0, 10.0),
+        (1, "MPI_Init_thread", "native", 0.0, 1000.0),
+        (0, "MPI_Barrier", "native", 950.0, 60.0),
+        (0, "MPI_Send", "direct", 1010.0, 5.0),
+        (0, "smallest blocks", "", 1100.0, 100.0),
+        (0, "MPI_Isend", "direct", 1120.0, 10.0),
+        (1, "MPI_Recv", "direct", 1150.0, 10.0),
+        (0, "stencil", "", 1300.0, 10.0),
+    ]
+    value = {**logs.trace(events), "awakenTrace": {"version": 1}}
+    (line,) = read_text(tmp_path, json.dumps(value), "a.json").timelines
+    assert [(span.name, span.start_us) for span in line.spans] == [
+        ("MPI_Send", 0.0),
+        ("MPI_Recv", 140.0),
+        ("stencil", 290.0),
+    ]
+    assert "MPI_Init_thread (1 ms) and what went on meanwhile are left out" in line.note
+    assert "2 events of" in line.note and "Kernels of the program are not shown" in line.note
+    assert "Kernels of the program" in html_page.page(from_files([str(tmp_path / "a.json")], ""))
+    del value["awakenTrace"]
+    (foreign,) = read_text(tmp_path, json.dumps(value), "a.json").timelines
+    assert (len(foreign.spans), foreign.note) == (len(events), "")
+    alone = {**logs.trace(events[:2]), "awakenTrace": {"version": 1}}
+    (line,) = read_text(tmp_path, json.dumps(alone), "a.json").timelines
+    assert len(line.spans) == 2, "there is nothing else to show"
 
 
 def test_trace_lanes_of_one_name_stay_apart(tmp_path: Path) -> None:

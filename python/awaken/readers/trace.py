@@ -5,15 +5,26 @@ An object with "traceEvents", or a list of events. Read are complete events (ph 
 begin and end of asynchronous ones (b, e, paired by cat and id), and the names of processes and threads (M:
 process_name, thread_name). Times are microseconds; pid is the rank in Awaken's traces, and args.path how the bytes of
 a call travelled. Only the longest MOST_SPANS events are kept. Source: the published description of the format.
+
+Of Awaken's traces the application is shown: the time axis begins when the last rank has left MPI_Init, which is the
+MPI's start and Awaken's, and stretches in which a program measures links for its own output are left out.
 """
 
 from __future__ import annotations
 
+from awaken import units
 from awaken.readers.source import Value
 from awaken.results import Document, Span, Timeline
 
 MOST_SPANS = 1500
 MOST_LANES = 64
+START = ("MPI_Init", "MPI_Init_thread")
+CALIBRATION = "smallest blocks"
+"""The range in which the ghost exchange measures what its links can do (apps/ghost_exchange)."""
+NO_KERNELS = (
+    "Kernels of the program are not shown: Awaken records what it starts itself, and leaves the vendors' interfaces "
+    "for tracing (CUPTI, ROCprofiler) to nsys and rocprofv3, which show them."
+)
 ASYNCHRONOUS = "operations"
 """The lane of asynchronous events, which belong to no thread."""
 
@@ -83,10 +94,39 @@ def read(top: Value, document: Document) -> None:
         events.add(event)
     if not events.spans:
         raise top.refuse("has no events with a duration")
-    document.timelines.append(_timeline(document.label, events.spans, events.names))
+    ours = top.is_object and not top.get("awakenTrace").missing
+    spans, note = _of_application(events.spans) if ours else (events.spans, "")
+    document.timelines.append(_timeline(document.label, spans, events.names, note))
 
 
-def _timeline(source: str, spans: list[Raw], names: dict[Lane, str]) -> Timeline:
+def _of_application(spans: list[Raw]) -> tuple[list[Raw], str]:
+    """Without the start and without calibration, and what is told of that."""
+    told = []
+    starts = [span for span in spans if span[1] in START]
+    begin = max((start + length for _, _, start, length, _ in starts), default=0.0)
+    shown = [span for span in spans if span[2] >= begin]
+    if starts and shown:
+        longest = max(length for _, _, _, length, _ in starts)
+        told.append(f"{starts[0][1]} ({units.time(longest)}) and what went on meanwhile are left out")
+    else:
+        shown = spans
+    stretches: dict[str, list[tuple[float, float]]] = {}
+    for (process, _), name, start, length, _ in shown:
+        if name == CALIBRATION:
+            stretches.setdefault(process, []).append((start, start + length))
+    outside = [
+        span
+        for span in shown
+        if not any(first <= span[2] and span[2] + span[3] <= last for first, last in stretches.get(span[0][0], ()))
+    ]
+    if stretches and outside:
+        told.append(f'{len(shown) - len(outside)} events of "{CALIBRATION}", which measures links, are left out')
+        shown = outside
+    sentences = "; ".join(told)
+    return shown, f"{sentences}. {NO_KERNELS}" if sentences else NO_KERNELS
+
+
+def _timeline(source: str, spans: list[Raw], names: dict[Lane, str], note: str) -> Timeline:
     lanes = sorted({span[0] for span in spans}, key=lambda lane: (_number_first(lane[0]), _number_first(lane[1])))
     shown = lanes[:MOST_LANES]
     places = {lane: index for index, lane in enumerate(shown)}
@@ -100,6 +140,7 @@ def _timeline(source: str, spans: list[Raw], names: dict[Lane, str]) -> Timeline
             Span(places[lane], name, start - begin, length, category) for lane, name, start, length, category in kept
         ),
         left_out=len(spans) - len(kept),
+        note=note,
     )
 
 
