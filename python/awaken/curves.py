@@ -47,6 +47,7 @@ TITLES = {
     "latency_mp": "Latency with processes",
     "latency_between_nodes": "Latency between nodes",
     "bw_between_nodes": "Bandwidth between nodes",
+    "bibw_between_nodes": "Bandwidth between nodes in both directions",
     "put_latency": "Latency of put",
     "put_bw": "Bandwidth of put",
     "put_bibw": "Bandwidth of put in both directions",

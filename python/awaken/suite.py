@@ -176,8 +176,8 @@ def _benchmarks(plan: Plan, emulate: Sequence[str]) -> list[Step]:
 
     for test in pairs:
         add(test, 2, "native,awaken,staged,xccl,raw" if test == "latency" else "native,awaken,staged,raw", largest)
-    if plan.full:
-        add("latency", 2, "native,awaken,staged", largest, between_nodes=True)
+    for test in pairs if plan.full else ():
+        add(test, 2, "native,awaken,staged", largest, between_nodes=True)
     # Nobody stages by hand without the target's help.
     for test in ("put_latency", "get_bw"):
         add(test, 2, "native,awaken,raw", largest)

@@ -139,14 +139,15 @@ def test_full_measures_more_and_between_nodes(installation: Installation, nodes:
     plan = suite.Plan(installation.awaken, (str(installation.launcher),), ranks=4, nodes=nodes, commands=commands)
     quick, full = ({step.name: step for step in suite.steps(replace(plan, full=more))} for more in (False, True))
     assert set(full) - set(quick) == {
-        *("bibw", "latency_between_nodes"),
+        *("bibw", "latency_between_nodes", "bw_between_nodes", "bibw_between_nodes"),
         *(f"{name}-4" for name in ("reduce", "bcast", "gather", "allgather", "alltoall", "reduce_scatter")),
     }
-    step = full["latency_between_nodes"]
-    assert step.environment.get("AWAKEN_TEST_NODES", "") == ("2" if nodes == 1 else "")
-    assert step.command[: step.command.index("bench") - 1] == (
-        (str(installation.launcher), "-n", "2") if nodes == 1 else (str(installation.launcher), "-ppn", "1", "-n", "2")
-    )
+    ranks = ("-n", "2") if nodes == 1 else ("-ppn", "1", "-n", "2")
+    for test in ("latency", "bw", "bibw"):
+        step = full[f"{test}_between_nodes"]
+        assert step.environment.get("AWAKEN_TEST_NODES", "") == ("2" if nodes == 1 else "")
+        assert step.command[: step.command.index("bench") - 1] == (str(installation.launcher), *ranks)
+        assert step.command[step.command.index("bench") + 1] == test
 
 
 def test_the_signal_that_ended_a_measurement_is_told(installation: Installation) -> None:
