@@ -20,7 +20,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from awaken import conformance, conformance_page, interruption, native_cache, output_files, placement, terminal
+from awaken import (
+    conformance,
+    conformance_page,
+    interruption,
+    mpi_build,
+    native_cache,
+    output_files,
+    placement,
+    terminal,
+)
 from awaken.command_line import Parser
 from awaken.doctor_advice import advise
 from awaken.doctor_text import describe
@@ -138,6 +147,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         metavar="FILE",
         help="write everything as JSON, too; without FILE, and with -, to stdout alone",
     )
+    parser.add_argument(
+        "--ucx",
+        default="",
+        metavar="FOLDER",
+        help="examine the MPI with this UCX instead of its own, as `awaken exec --ucx` runs programs",
+    )
     parser.add_argument("--no-cache", action="store_true", help="do not note whether the MPI takes device memory")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group = parser.add_argument_group("the conformance matrix")
@@ -154,6 +169,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(words)
     options.matrix = options.matrix or bool(options.functions or options.html)
     options.bytes = options.bytes or "64M"
+    if options.ucx:
+        # By the environment, so that what is found is noted with it, and child jobs have it.
+        os.environ["AWAKEN_UCX"] = str(Path(options.ucx).absolute())
     unknown = set(options.kinds.split(",")) - set(conformance.KINDS)
     if unknown:
         parser.error(f"there is no kind of memory {sorted(unknown)[0]}: use any of {', '.join(conformance.KINDS)}")
@@ -489,6 +507,7 @@ def examine(examination: Examination) -> None:
     options, report = examination.options, examination.report
     examine_facts(examination)
     report["rdma"] = rdma_facts()
+    report["build"] = mpi_build.examine(report["mpi"]["library"], examination.launcher.words)
     examine_placement(examination)
     report["native"] = report["awaken"] = report["hardware"] = report["cache"] = report["matrix"] = None
     report["between_nodes"] = None

@@ -17,6 +17,7 @@ def advise(report: Report) -> list[dict[str, str]]:
         return [no_gpu(report)]
     return [
         *native_advice(report),
+        *ucx_advice(report),
         *ipc_advice(report),
         *library_advice(report),
         *network_advice(report),
@@ -95,6 +96,27 @@ def native_advice(report: Report) -> list[dict[str, str]]:
             )
         found.append(piece("let messages go directly from GPU to GPU", f"{how}: {native['why']}", command))
     return found
+
+
+UCX_WHEEL = "$(python3 -c 'import libucx; print(libucx.__path__[0])')"
+
+
+def ucx_advice(report: Report) -> list[dict[str, str]]:
+    """Where the MPI carries messages by a UCX that knows no GPUs, another UCX may take its place."""
+    ucx = (report.get("build") or {}).get("ucx")
+    if not ucx or ucx["gpus"] or report["native"]["gpu_aware"] or report["emulated"]:
+        return []
+    cuda = report["gpu"]["vendor"] == "cuda"
+    command = f"{launch(report)} awaken exec --ucx {UCX_WHEEL if cuda else '/opt/ucx-with-rocm'} ./app"
+    first = "pip install libucx-cu12, or libucx-cu13 for CUDA 13" if cuda else "build UCX with --with-rocm"
+    return [
+        piece(
+            "try a UCX that knows GPUs in the place of the MPI's",
+            f"{ucx['library']} was built without support for GPUs; `awaken doctor --ucx FOLDER` tells whether the MPI "
+            f"then takes device memory, which Awaken passes on between nodes ({first})",
+            command,
+        )
+    ]
 
 
 def slow(side: Report, report: Report) -> bool:

@@ -53,6 +53,21 @@ def wrapped(mark: str, texts: list[str]) -> list[str]:
     ]
 
 
+def build_lines(build: Report) -> list[tuple[str, str]]:
+    lines = []
+    open_mpi, ucx = build.get("open_mpi"), build.get("ucx")
+    if open_mpi:
+        parts = [f"{kind}: {', '.join(names)}" for kind, names in open_mpi["components"].items()]
+        lines.append(("components", f"{'; '.join(parts)} ({open_mpi['tool']})"))
+    if ucx:
+        gpus = " and ".join(ucx["gpus"]).upper()
+        known = f"knows {gpus}" if gpus else "knows no GPUs"
+        version = f" {ucx['version']}" if ucx["version"] else ""
+        configured = f"; {ucx['configured']}" if ucx["configured"] else ""
+        lines.append(("UCX", f"{ucx['library']}{version}, {known}{configured}"))
+    return lines
+
+
 def mpi_lines(report: Report) -> list[tuple[str, str]]:
     mpi, launcher, allocation = report["mpi"], report["launcher"], report["allocation"]
     said = {name: answer for name, answer in mpi["says_gpu_aware"].items() if answer is not None}
@@ -67,6 +82,7 @@ def mpi_lines(report: Report) -> list[tuple[str, str]]:
     ]
     if configured:
         lines.append(("built", "; ".join(" ".join(line.split()) for line in configured)))
+    lines += build_lines(report.get("build") or {})
     lines.append(
         (
             "says of GPUs",

@@ -43,6 +43,7 @@ GPU_SWITCHES = (
     "OMPI_MCA_accelerator",
     "OMPI_MCA_opal_cuda_support",
     "UCX_TLS",
+    "AWAKEN_UCX",
     "AWAKEN_TEST_FAULTS",
 )
 """In this order; the same names are in src/base/doctor_notes.cpp."""

@@ -38,6 +38,7 @@ constexpr std::array kSwitches = {
     "OMPI_MCA_accelerator",
     "OMPI_MCA_opal_cuda_support",
     "UCX_TLS",
+    "AWAKEN_UCX",          // another UCX than the MPI's own
     "AWAKEN_TEST_FAULTS",  // of the emulated driver, which can let the host touch device memory
 };
 

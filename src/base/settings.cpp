@@ -195,6 +195,9 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "check each buffer against its allocation, and a collective's buffers for overlap"},
         {"AWAKEN_MPI", "path", "",
          "the MPI library to use when the program has loaded none by itself; otherwise it has no part"},
+        {"AWAKEN_UCX", "folder", "",
+         "a UCX with GPU support that the MPI uses instead of its own, such as that of pip install libucx-cu12; "
+         "awaken exec puts it first"},
         {"AWAKEN_JOB", "text", "",
          "the name of the job, equal on all of its ranks and on no other's, where no launcher tells"},
         {"AWAKEN_PATH", "auto | direct | ring | staged", "auto",

@@ -13,6 +13,7 @@
 #include "preload.h"
 #include "program.h"
 #include "settings_list.h"
+#include "ucx.h"
 
 namespace awaken::cli {
 namespace fs = std::filesystem;
@@ -62,6 +63,7 @@ int exec(std::span<char* const> words) {
     check_mpi_library(settings);
     const fs::path program = program_of(arguments);
     use_emulation_if_asked();
+    use_ucx_if_asked(program);
     if (settings.enabled) {
         preload_library(program);
     }

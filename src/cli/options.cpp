@@ -19,6 +19,8 @@ constexpr std::array kOptions = {
            "run on N emulated GPUs: cuda:N, hip:N, or hip5:N as under ROCm 5"},
     Option{"--mpi", Argument::required, "PATH", "AWAKEN_MPI", nullptr,
            "the libmpi to use, when it cannot be told from the program"},
+    Option{"--ucx", Argument::required, "FOLDER", "AWAKEN_UCX", nullptr,
+           "a UCX with GPU support, which the MPI uses instead of its own"},
     Option{"--pinned-pool", Argument::required, "SIZE", "AWAKEN_PINNED_POOL", nullptr,
            "pinned host memory per rank, with suffix K, M or G"},
     Option{"--report", Argument::optional, "FILE", "AWAKEN_REPORT", "1",

@@ -87,10 +87,14 @@ void set_variable(const char* name, const std::string& value) {
     }
 }
 
+void put_first_in_search_path(const fs::path& folder) {
+    set_variable("LD_LIBRARY_PATH", with_folder_first(folder, environment_or_empty("LD_LIBRARY_PATH")));
+}
+
 void use_emulation_if_asked() {
     if (!environment_or_empty("AWAKEN_EMULATE").empty()) {
         check_emulation_settings();
-        set_variable("LD_LIBRARY_PATH", with_folder_first(emulator_folder(), environment_or_empty("LD_LIBRARY_PATH")));
+        put_first_in_search_path(emulator_folder());
     }
 }
 

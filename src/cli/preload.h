@@ -11,6 +11,9 @@ namespace awaken::cli {
 /// Sets an environment variable of this process. Throws Error.
 void set_variable(const char* name, const std::string& value);
 
+/// Puts a folder first in LD_LIBRARY_PATH, once.
+void put_first_in_search_path(const std::filesystem::path& folder);
+
 /// Puts the emulated GPU drivers before all others when AWAKEN_EMULATE asks for it. Throws Error when the settings of
 /// the emulation are wrong or this installation has none.
 void use_emulation_if_asked();

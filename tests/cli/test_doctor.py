@@ -102,6 +102,10 @@ REPORT = {
         "found": bool,
     },
     "libraries": {"gdrcopy": dict, "ccl": dict, "kernels": dict},
+    "build": {
+        "open_mpi": ({"tool": str, "configured": str, "components": dict}, None),
+        "ucx": ({"library": str, "version": (str, None), "configured": (str, None), "gpus": [str]}, None),
+    },
     "rdma": {
         "network_cards": [str],
         "peer_memory_modules": [str],

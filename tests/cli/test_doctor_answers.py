@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 import child_jobs
 import pytest
-from awaken import conformance, doctor, doctor_advice, jobs, native_cache
+from awaken import conformance, doctor, doctor_advice, jobs, mpi_build, native_cache
 from fake_mpi import GPU, FakeMpi
 
 
@@ -171,6 +172,77 @@ def test_advice_for_ranks_that_share_a_gpu(vendor: str, latency: float, shared: 
     if advised:
         assert "158 us" in found[0]["why"]
         assert found[0]["command"].startswith("nvidia-cuda-mps-control -d")
+
+
+OMPI_INFO = """#!/bin/sh
+cat <<'END'
+                Open MPI: 5.0.5
+  Configure command line: '--prefix=/opt/openmpi' '--with-ucx={ucx}'
+                          '--enable-mca-no-build=btl-uct'
+         MCA accelerator: null (MCA v2.1.0, API v1.0.0, Component v5.0.5)
+                 MCA pml: ob1 (MCA v2.1.0, API v2.1.0, Component v5.0.5)
+                 MCA pml: ucx (MCA v2.1.0, API v2.1.0, Component v5.0.5)
+END
+"""
+UCX_INFO = """#!/bin/sh
+echo "# Library version: 1.17.0"
+echo "# Configured with: --prefix=/opt/ucx --with-rocm=/opt/rocm LIBRARIES=$LD_LIBRARY_PATH"
+"""
+
+
+def test_how_open_mpi_and_its_ucx_were_built(tmp_path: Path) -> None:
+    for name, text in (("ompi/bin/ompi_info", OMPI_INFO.format(ucx=tmp_path / "ucx")), ("ucx/bin/ucx_info", UCX_INFO)):
+        tool = tmp_path / name
+        tool.parent.mkdir(parents=True)
+        tool.write_text(text)
+        tool.chmod(0o755)
+    ucx, lib = tmp_path / "ucx" / "lib", tmp_path / "ompi" / "lib"
+    for folder in (ucx / "ucx", lib):
+        folder.mkdir(parents=True)
+    (ucx / "ucx" / "libuct_rocm.so.0").touch()
+    source = tmp_path / "x.c"
+    source.write_text("int x;")
+    link = ["cc", "-shared", "-fPIC", str(source), "-o"]
+    subprocess.run([*link, str(ucx / "libucp.so.0"), "-Wl,-soname,libucp.so.0"], check=True)
+    needed = ["-Wl,--no-as-needed", str(ucx / "libucp.so.0"), f"-Wl,-rpath,{ucx}"]
+    subprocess.run([*link, str(lib / "libmpi.so.40"), *needed], check=True)
+    found = mpi_build.examine(str(lib / "libmpi.so.40"), [str(tmp_path / "nowhere" / "mpiexec")])
+    assert found["open_mpi"]["components"] == {"accelerator": ["null"], "pml": ["ob1", "ucx"]}
+    assert found["open_mpi"]["configured"].endswith("'--enable-mca-no-build=btl-uct'")
+    assert (found["ucx"]["library"], found["ucx"]["version"]) == (str(ucx / "libucp.so.0"), "1.17.0")
+    assert found["ucx"]["gpus"] == ["rocm"] and f"LIBRARIES={ucx}" in found["ucx"]["configured"]
+    (tmp_path / "ompi" / "bin" / "ompi_info").write_text("#!/bin/sh\nexit 1\n")
+    assert mpi_build.examine(str(source), ["mpiexec"]) == {"open_mpi": None, "ucx": None}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "aware", "vendor", "advised"),
+    [
+        ([], False, "cuda", "pip install libucx-cu12"),
+        ([], False, "hip", "build UCX with --with-rocm"),
+        (["cuda"], False, "cuda", ""),
+        ([], True, "cuda", ""),
+    ],
+)
+def test_advice_on_a_ucx_that_knows_no_gpus(gpus: list[str], aware: bool, vendor: str, advised: str) -> None:
+    report = {
+        "build": {"ucx": {"library": "/lib/libucp.so.0", "gpus": gpus}},
+        "native": {"gpu_aware": aware},
+        "gpu": {"vendor": vendor, "visible_devices": 2},
+        "allocation": {"nodes": 1},
+        "placement": {"ranks": []},
+        "launcher": {"words": ["mpiexec"]},
+        "emulated": False,
+    }
+    found = doctor_advice.ucx_advice(report)
+    assert bool(found) == bool(advised)
+    if found:
+        assert advised in found[0]["why"] and "mpiexec -n 2 awaken exec --ucx" in found[0]["command"]
+    assert (
+        doctor_advice.ucx_advice({**report, "emulated": True})
+        == doctor_advice.ucx_advice({**report, "build": {}})
+        == []
+    )
 
 
 def test_advice_on_containers_is_not_for_gpus_that_cannot_reach_each_other() -> None:

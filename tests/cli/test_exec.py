@@ -176,6 +176,59 @@ def preload_of(result: Result) -> list[str]:
     return result.out.strip().split(":")
 
 
+UCP = 'const char *ucp_name(void) {{ return "{}"; }}'
+FAKE_MPI = "const char *ucp_name(void); const char *MPI_Name(void) { return ucp_name(); }"
+FAKE_PROGRAM = "#include <stdio.h>\nconst char *MPI_Name(void); int main(void) { puts(MPI_Name()); return 0; }"
+
+
+def ucx(folder: Path, name: str, module: str = "") -> Path:
+    """A UCX that tells its name; `module` is what its folder of modules holds."""
+    folder.mkdir(parents=True)
+    compile_c(UCP.format(name), folder / "libucp.so.0", "-shared", "-fPIC", "-Wl,-soname,libucp.so.0")
+    if module:
+        (folder / "ucx").mkdir()
+        (folder / "ucx" / module).touch()
+    return folder
+
+
+def program_with_ucx(folder: Path, own: Path, *flags: str) -> Path:
+    """A program whose MPI was linked with this UCX, and finds it by its RUNPATH or with other flags."""
+    where = [f"-Wl,-rpath,{own}", *(flags or ["-Wl,--enable-new-dtags"])]
+    library = folder / "libmpi.so.12"
+    compile_c(FAKE_MPI, library, "-shared", "-fPIC", "-Wl,-soname,libmpi.so.12", str(own / "libucp.so.0"), *where)
+    own_folder = f"-Wl,-rpath,{folder}"
+    return compile_c(FAKE_PROGRAM, folder / "program", str(library), own_folder, "-Wl,--allow-shlib-undefined")
+
+
+@pytest.mark.parametrize("below", ["", "lib", "lib64"])
+def test_another_ucx_takes_the_place_of_the_mpis(prefix: Prefix, tmp_path: Path, below: str) -> None:
+    program = program_with_ucx(tmp_path, ucx(tmp_path / "own", "own"))
+    ucx(tmp_path / "it's another" / below, "other", "libuct_cuda.so.0")
+    assert prefix.run("exec", program).out == "own\n"
+    by_option = prefix.run("exec", "--ucx", tmp_path / "it's another", "--", program)
+    by_variable = prefix.run_with({"AWAKEN_UCX": str(tmp_path / "it's another")}, "exec", program)
+    for result in (by_option, by_variable):
+        assert (result.status, result.out) == (0, "other\n"), result
+
+
+@pytest.mark.parametrize("case", ["no folder", "no GPUs", "no UCX in the MPI", "RPATH"])
+def test_a_ucx_that_would_not_be_used_is_refused(prefix: Prefix, tmp_path: Path, case: str) -> None:
+    flags = ["-Wl,--disable-new-dtags"] if case == "RPATH" else []
+    program = program_with_ucx(tmp_path, ucx(tmp_path / "own", "own"), *flags)
+    other = ucx(tmp_path / "other", "other", "" if case == "no GPUs" else "libuct_rocm.so.0")
+    words: list[str | Path] = ["exec", "--ucx", tmp_path if case == "no folder" else other]
+    if case == "no UCX in the MPI":
+        library = compile_c("int MPI_Init;", tmp_path / "libmpi.so.40", "-shared", "-fPIC")
+        words += ["--mpi", library]
+    told = {
+        "no folder": "there is no libucp.so.0",
+        "no GPUs": "knows no GPUs",
+        "no UCX in the MPI": "has no UCX",
+        "RPATH": "names the folder (RPATH)",
+    }
+    assert_refused(prefix.run(*words, "--", program), 2, told[case])
+
+
 def test_other_preloads_stay_after_ours(prefix: Prefix, tmp_path: Path) -> None:
     others = [compile_c("int other;", tmp_path / f"other{i}.so", "-shared", "-fPIC") for i in range(2)]
     shown = prefix.run("exec", "sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD=f"{others[0]} {others[1]}")
