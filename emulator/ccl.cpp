@@ -529,7 +529,7 @@ std::shared_ptr<Communicator> find_communicator(ncclComm_t handle) {
 /// Device code would fault on what its device cannot reach.
 void check_buffer(const Communicator& communicator, std::uintptr_t address, std::size_t bytes, const char* what) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (bytes == 0 || (allocation == nullptr && core().configuration().faults.pageable_memory)) {
+    if (bytes == 0 || (allocation == nullptr && core().configuration().pageable_memory)) {
         return;
     }
     const int device = communicator.context.device;

@@ -69,7 +69,7 @@ struct Cuda {
             return device.pci_bus;
         }
         if (attribute == kPageableMemory) {
-            return core().configuration().faults.pageable_memory ? 1 : 0;
+            return core().configuration().pageable_memory ? 1 : 0;
         }
         if (attribute >= kFirstMemoryOperations && attribute <= kLastMemoryOperations) {
             return core().configuration().faults.first_memory_operations ? 1 : 0;

@@ -55,7 +55,8 @@ template <std::size_t Count>
     put_field(properties, layout.memory, device.memory_bytes);
     put_field(properties, layout.pci_bus, device.pci_bus);
     if (layout.architecture != 0) {
-        put_text(static_cast<char*>(properties) + layout.architecture, 256, "gfx90a:sramecc+:xnack-");
+        put_text(static_cast<char*>(properties) + layout.architecture, 256,
+                 core().configuration().xnack ? "gfx90a:sramecc+:xnack+" : "gfx90a:sramecc+:xnack-");
     }
     for (const Figure& figure : figures) {
         const std::size_t offset = figure.offsets[layout.figures];

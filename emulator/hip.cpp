@@ -119,7 +119,7 @@ struct Api {
         constexpr int kHostRegister = 90;
         switch (attribute) {
             case kPageableMemory:
-                return core().configuration().faults.pageable_memory ? 1 : 0;
+                return core().configuration().pageable_memory ? 1 : 0;
             case kPciBus:
                 return device.pci_bus;
             case kHostRegister:

@@ -51,6 +51,7 @@ struct Kernel {
     void (*call)(void** arguments) = nullptr;  ///< runs one thread of it
     const std::size_t* parameter_sizes = nullptr;
     const std::size_t* parameter_alignments = nullptr;
+    const bool* parameter_is_pointer = nullptr;  ///< a plain one, as kernels of programs have
     std::size_t parameter_count = 0;
 };
 
@@ -65,6 +66,7 @@ struct Caller<Function> {
     static constexpr std::size_t count = sizeof...(Parameters);
     static constexpr std::size_t sizes[count + 1] = {sizeof(Parameters)..., 0};
     static constexpr std::size_t alignments[count + 1] = {alignof(Parameters)..., 0};
+    static constexpr bool pointers[count + 1] = {std::is_pointer_v<Parameters>..., false};
 
     static void call(void** arguments) { call_with(arguments, std::make_index_sequence<count>{}); }
 
@@ -90,7 +92,7 @@ template <auto Function>
 struct Registration {
     explicit Registration(const char* name) {
         using Call = Caller<Function>;
-        register_kernel({name, &Call::call, Call::sizes, Call::alignments, Call::count});
+        register_kernel({name, &Call::call, Call::sizes, Call::alignments, Call::pointers, Call::count});
     }
 };
 

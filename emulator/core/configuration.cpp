@@ -336,6 +336,9 @@ Configuration read_configuration() {
     }
     read_streams(configuration);
     read_faults(configuration);
+    // AMD's driver lets kernels fault host pages in where this is set, and where the GPU can.
+    configuration.xnack = configuration.vendor == Vendor::hip && variable("HSA_XNACK") == "1";
+    configuration.pageable_memory = configuration.faults.pageable_memory || configuration.xnack;
     read_links(configuration);
     return configuration;
 }

@@ -98,6 +98,8 @@ struct Configuration {
     std::uint64_t queue_length = 1024;  ///< how many operations a stream has room for, the one under way included
     Faults faults;
     EmulatedLinks links;
+    bool xnack = false;            ///< HSA_XNACK=1: AMD's name for kernels that may touch pageable memory
+    bool pageable_memory = false;  ///< kernels may use memory from malloc, by HSA_XNACK or the word pageable-memory
     std::string problem;  ///< what is wrong in the environment, and what to write instead; empty when all is well
 };
 

@@ -52,6 +52,22 @@ bool locate(std::uintptr_t address, std::size_t bytes, int device, Place& place)
     return address != 0 && !memory.in_device_range(address);
 }
 
+/// Whether a kernel that gets this address may use it. Without XNACK or HMM, memory from malloc is out of its reach; a
+/// null pointer is none that it uses.
+bool kernels_may_touch(std::uintptr_t address) {
+    Core& machine = core();
+    if (address == 0 || machine.configuration().pageable_memory || machine.memory().in_device_range(address) ||
+        machine.memory().find(address)) {
+        return true;
+    }
+    std::fprintf(stderr,
+                 "awaken emulator: a kernel was given the address %#jx, which no GPU reaches: memory from malloc takes "
+                 "%s\n",
+                 static_cast<std::uintmax_t>(address),
+                 machine.configuration().vendor == Vendor::hip ? "HSA_XNACK=1" : "AWAKEN_TEST_FAULTS=pageable-memory");
+    return false;
+}
+
 void move_rows(const CopyRequest& request) {
     std::byte* const destination = core().memory().accessible(request.destination);
     const std::byte* const source = core().memory().accessible(request.source);
@@ -646,13 +662,19 @@ Error launch_kernel(const void* handle, const Launch& launch, const std::shared_
     };
     auto values = std::make_shared<std::vector<Aligned>>((total + sizeof(Aligned) - 1) / sizeof(Aligned));
     auto* const storage = reinterpret_cast<std::byte*>(values->data());
+    bool faults = false;
     for (std::size_t position = 0; position < kernel.parameter_count; ++position) {
         const void* from = arguments ? arguments[position] : packed + offsets[position];
         std::memcpy(storage + offsets[position], from, kernel.parameter_sizes[position]);
+        if (kernel.parameter_is_pointer[position]) {
+            std::uintptr_t address = 0;
+            std::memcpy(&address, from, sizeof address);
+            faults = faults || !kernels_may_touch(address);
+        }
     }
     kernels_given.fetch_add(1, std::memory_order_relaxed);
     stream->submit([kernel, launch, values, offsets = std::move(offsets), &context = stream->context(),
-                    fails = core().kernel_fails()] {
+                    fails = core().kernel_fails() || faults] {
         if (fails) {
             context.sticky = Error::launch_failed;
             return;

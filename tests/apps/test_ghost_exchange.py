@@ -227,6 +227,11 @@ def test_the_gpu_may_touch_first(memory: str) -> None:
     assert "first touch, by the gpu" in result.out
 
 
+def test_xnack_lets_kernels_use_memory_from_malloc() -> None:
+    words = ("-i", "12", "-j", "11", "-I", "3", "--check", "--memory", "system")
+    check_result(run("mpich", "hip:2", *words, AWAKEN_TEST_FAULTS="", HSA_XNACK="1"), 12, 11, 3)
+
+
 def test_a_field_of_one_row_and_no_step() -> None:
     check_result(run("mpich", "cuda:1", "-i", "5", "-j", "1", "-h", "1", "-I", "0", "--check", ranks=1), 5, 1, 0)
 

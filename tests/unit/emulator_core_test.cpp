@@ -382,6 +382,9 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_TRUE(configuration.faults.host_access);
     EXPECT_TRUE(configuration.faults.first_memory_operations);
 
+    EXPECT_FALSE(configuration.xnack);
+    EXPECT_TRUE(configuration.pageable_memory);
+
     const std::vector<std::pair<const char*, const char*>> wrong{{"AWAKEN_TEST_FAULTS", "copy-error=0"},
                                                                  {"AWAKEN_TEST_FAULTS", "ccl-init=-1"},
                                                                  {"AWAKEN_TEST_FAULTS", "oom=3"},

@@ -1430,7 +1430,14 @@ TEST_F(EmulatedCuda, RunsAKernelOfTheProject) {
     ASSERT_EQ(driver().free(mismatches), kSuccess);
 }
 
-TEST_F(EmulatedCuda, RunsAKernelOfAProgram) {
+namespace {
+
+/// A kernel of apps/examples/own_kernel.hip, in a module.
+struct OwnKernel {
+    void* module = nullptr;
+    void* function = nullptr;
+};
+void load_own_kernel(const char* name, OwnKernel& kernel) {
     const Compiler compiler;
     const std::string source = text_of_file(AWAKEN_APPS_DIRECTORY "/examples/own_kernel.hip");
     void* program = nullptr;
@@ -1441,10 +1448,15 @@ TEST_F(EmulatedCuda, RunsAKernelOfAProgram) {
     std::vector<char> image(size);
     ASSERT_EQ(compiler.image(program, image.data()), 0);
     ASSERT_EQ(compiler.destroy(&program), 0);
-    void* module = nullptr;
-    void* function = nullptr;
-    ASSERT_EQ(driver().module_load(&module, image.data()), kSuccess);
-    ASSERT_EQ(driver().module_function(&function, module, "own_kernel_double"), kSuccess);
+    ASSERT_EQ(driver().module_load(&kernel.module, image.data()), kSuccess);
+    ASSERT_EQ(driver().module_function(&kernel.function, kernel.module, name), kSuccess);
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, RunsAKernelOfAProgram) {
+    OwnKernel kernel;
+    ASSERT_NO_FATAL_FAILURE(load_own_kernel("own_kernel_double", kernel));
 
     // Plain pointers to device memory and to host memory that devices may use.
     int count = 70;
@@ -1455,7 +1467,7 @@ TEST_F(EmulatedCuda, RunsAKernelOfAProgram) {
     }
     Pointer target = allocate(70 * sizeof(int));
     std::vector<void*> arguments = {&target, static_cast<void*>(&source_values), &count};
-    ASSERT_EQ(driver().launch(function, 3, 1, 1, 32, 1, 1, 0, nullptr, arguments.data(), nullptr), kSuccess);
+    ASSERT_EQ(driver().launch(kernel.function, 3, 1, 1, 32, 1, 1, 0, nullptr, arguments.data(), nullptr), kSuccess);
     std::vector<int> doubled(70);
     ASSERT_EQ(driver().to_host(doubled.data(), target, 70 * sizeof(int)), kSuccess);
     for (int i = 0; i < count; ++i) {
@@ -1463,7 +1475,35 @@ TEST_F(EmulatedCuda, RunsAKernelOfAProgram) {
     }
     ASSERT_EQ(driver().free_host(source_values), kSuccess);
     ASSERT_EQ(driver().free(target), kSuccess);
-    ASSERT_EQ(driver().module_unload(module), kSuccess);
+    ASSERT_EQ(driver().module_unload(kernel.module), kSuccess);
+}
+
+SCENARIO(kernel_on_memory_from_malloc) {
+    const bool permitted = arguments.at(0) == "permitted";
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    OwnKernel kernel;
+    load_own_kernel("own_kernel_count", kernel);
+    std::vector<int> values(5);
+    int* buffer = values.data();
+    int count = 5, first = 7;
+    void* parameters[] = {static_cast<void*>(&buffer), &count, &first};
+    REQUIRE_EQUAL(driver().launch(kernel.function, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr), kSuccess);
+    REQUIRE_EQUAL(driver().synchronize(), permitted ? kSuccess : kLaunchFailed);
+    REQUIRE_EQUAL(values[4], permitted ? 11 : 0);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, KernelsUseMemoryFromMallocOnlyWherePermitted) {
+    // HSA_XNACK is AMD's, and changes nothing for CUDA.
+    const Outcome refused =
+        run_scenario("kernel_on_memory_from_malloc", {{"AWAKEN_EMULATE", "cuda:1"}, {"HSA_XNACK", "1"}}, {"refused"});
+    EXPECT_TRUE(refused.succeeded()) << refused.output;
+    EXPECT_NE(refused.output.find("memory from malloc takes AWAKEN_TEST_FAULTS=pageable-memory"), std::string::npos)
+        << refused.output;
+    const Outcome permitted =
+        run_scenario("kernel_on_memory_from_malloc",
+                     {{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_TEST_FAULTS", "pageable-memory"}}, {"permitted"});
+    EXPECT_TRUE(permitted.succeeded()) << permitted.output;
 }
 
 TEST_F(EmulatedCuda, RefusesToCompileWhatItWasNotBuiltWith) {
