@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine that the emulated management libraries (NVML, ROCm SMI) tell of: as many GPUs as the driver has, all
-// connected alike, by AWAKEN_EMULATE_LINKS.
+// The machine that the emulated management libraries (NVML, ROCm SMI) report: as many GPUs as the driver has,
+// connected as AWAKEN_EMULATE_LINKS says.
 #pragma once
 
 #include <cstdint>

@@ -76,12 +76,15 @@ AWAKEN_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** h
     *handle = handle_of(device);
     return success;
 }
-/// All devices hang at host bridges of one NUMA node (NVML_TOPOLOGY_NODE).
+/// Each device hangs at a host bridge of its own: of one NUMA node (NVML_TOPOLOGY_NODE), or of two processors
+/// (NVML_TOPOLOGY_SYSTEM).
 AWAKEN_EXPORT int nvmlDeviceGetTopologyCommonAncestor(void* one, void* other, int* level) {
     if (!is_device(one) || !is_device(other) || level == nullptr) {
         return invalid_argument;
     }
-    *level = one == other ? 0 : 40;
+    const int of_socket = configuration().links.devices_of_socket;
+    const bool same_socket = of_socket == 0 || device_of(one) / of_socket == device_of(other) / of_socket;
+    *level = one == other ? 0 : same_socket ? 40 : 50;
     return success;
 }
 AWAKEN_EXPORT int nvmlDeviceGetNvLinkState(void* handle, unsigned link, int* active) {

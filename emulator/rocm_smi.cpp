@@ -18,9 +18,13 @@ bool is_device(const std::uint32_t device) {
     return static_cast<int>(device) < configuration().devices;
 }
 
-/// 0 where PCIe connects the devices.
+/// 0 where no XGMI link of their own connects the devices.
 int xgmi_links(const std::uint32_t from, const std::uint32_t to) {
     return configuration().links.between(static_cast<int>(from), static_cast<int>(to));
+}
+/// 0 where PCIe connects the devices.
+int xgmi_hops(const std::uint32_t from, const std::uint32_t to) {
+    return configuration().links.hops(static_cast<int>(from), static_cast<int>(to));
 }
 
 }  // namespace
@@ -56,9 +60,20 @@ AWAKEN_EXPORT int rsmi_topo_get_link_type(std::uint32_t from, std::uint32_t to, 
     if (!is_device(from) || !is_device(to) || from == to || hops == nullptr || type == nullptr) {
         return invalid_arguments;
     }
-    // Over PCIe the way goes to the host bridge and back.
-    *hops = xgmi_links(from, to) != 0 ? 1 : 2;
-    *type = xgmi_links(from, to) != 0 ? 2 : 1;
+    // The real library's hops are steps between GPUs and processors: 1 over XGMI, whatever GPUs lie between, and 2 to
+    // the host bridge and back (ROCm/rocm-systems issue 5763).
+    *hops = xgmi_hops(from, to) != 0 ? 1 : 2;
+    *type = xgmi_hops(from, to) != 0 ? 2 : 1;
+    return success;
+}
+AWAKEN_EXPORT int rsmi_topo_get_link_weight(std::uint32_t from, std::uint32_t to, std::uint64_t* weight) {
+    if (!is_device(from) || !is_device(to) || from == to || weight == nullptr) {
+        return invalid_arguments;
+    }
+    constexpr std::uint64_t kOfXgmiLink = 15;
+    constexpr std::uint64_t kOfPcieSegment = 20;
+    const auto hops = static_cast<std::uint64_t>(xgmi_hops(from, to));
+    *weight = hops != 0 ? kOfXgmiLink * hops : 2 * kOfPcieSegment;
     return success;
 }
 AWAKEN_EXPORT int rsmi_minmax_bandwidth_get(std::uint32_t from, std::uint32_t to, std::uint64_t* least,

@@ -27,6 +27,7 @@ constexpr int kXgmi = 2;
     X(count, "rsmi_num_monitor_devices", true, Result, std::uint32_t*)                                         \
     X(pci_id, "rsmi_dev_pci_id_get", true, Result, std::uint32_t, std::uint64_t*)                              \
     X(link_type, "rsmi_topo_get_link_type", false, Result, std::uint32_t, std::uint32_t, std::uint64_t*, int*) \
+    X(weight, "rsmi_topo_get_link_weight", false, Result, std::uint32_t, std::uint32_t, std::uint64_t*)        \
     X(bandwidth, "rsmi_minmax_bandwidth_get", false, Result, std::uint32_t, std::uint32_t, std::uint64_t*,     \
       std::uint64_t*)                                                                                          \
     X(numa_node, "rsmi_topo_get_numa_node_number", false, Result, std::uint32_t, std::uint32_t*)
@@ -80,9 +81,18 @@ class RocmSmi final : public LinkSource {
             link.type = type == kXgmi ? "XGMI" : type == kPcie ? "PCIe" : "";
             link.hops = static_cast<int>(hops);
         }
+        // For GPUs that XGMI connects, `hops` is 1 even where other GPUs lie between (ROCm/rocm-systems issue 5763).
+        // The weight is 15 for each link on the path.
+        constexpr std::uint64_t kWeightOfLink = 15;
+        std::uint64_t weight = 0;
+        if (link.type == "XGMI" && _smi.weight != nullptr &&
+            _smi.weight(first->second, second->second, &weight) == kSuccess && weight > 0 &&
+            weight % kWeightOfLink == 0) {
+            link.hops = static_cast<int>(weight / kWeightOfLink);
+        }
         std::uint64_t least = 0;
         std::uint64_t most = 0;
-        if (link.type == "XGMI" && _smi.bandwidth != nullptr &&
+        if (link.type == "XGMI" && link.hops == 1 && _smi.bandwidth != nullptr &&
             _smi.bandwidth(first->second, second->second, &least, &most) == kSuccess && least > 0) {
             link.count = static_cast<int>(most / least);
         }

@@ -199,10 +199,46 @@ std::string read_matrix(std::string_view text, int devices, std::vector<std::vec
     return {};
 }
 
+/// A machine whose links have a name. With fewer devices, it is the first ones of it.
+struct KnownMachine {
+    std::string_view name;
+    Vendor vendor;
+    int devices;
+    EmulatedLinks::Kind kind;
+    int count;                ///< of each pair, or to the switch; 0 where `matrix` has them
+    std::string_view matrix;  ///< as of matrix:
+    int devices_of_socket;    ///< as EmulatedLinks::devices_of_socket
+};
+
+/// docs/emulator.md has them, and where they are from.
+constexpr std::array kKnownMachines{
+    KnownMachine{"mi250x", Vendor::hip, 8, EmulatedLinks::Kind::xgmi, 0,
+                 "0,4,1,0,0,0,2,0/4,0,0,1,0,1,0,0/1,0,0,4,2,0,0,0/0,1,4,0,0,0,0,1/"
+                 "0,0,2,0,0,4,1,0/0,1,0,0,4,0,0,1/2,0,0,0,1,0,0,4/0,0,0,1,0,1,4,0",
+                 0},
+    KnownMachine{"mi300a", Vendor::hip, 4, EmulatedLinks::Kind::xgmi, 2, "", 0},
+    KnownMachine{"dgx", Vendor::cuda, 8, EmulatedLinks::Kind::nvswitch, 18, "", 0},
+    KnownMachine{"summit", Vendor::cuda, 6, EmulatedLinks::Kind::nvlink, 0,
+                 "0,2,2,0,0,0/2,0,2,0,0,0/2,2,0,0,0,0/0,0,0,0,2,2/0,0,0,2,0,2/0,0,0,2,2,0", 3},
+};
+
+void take_links_of(const KnownMachine& machine, Configuration& configuration) {
+    if (configuration.devices > machine.devices) {
+        configuration.problem = "AWAKEN_EMULATE_LINKS=" + std::string(machine.name) + ": that machine has " +
+                                std::to_string(machine.devices) + " GPUs; emulate as many at most";
+        return;
+    }
+    configuration.links = {machine.kind, machine.count, {}, machine.devices_of_socket};
+    if (!machine.matrix.empty()) {
+        read_matrix(machine.matrix, machine.devices, configuration.links.matrix);
+        configuration.links.matrix.resize(static_cast<std::size_t>(configuration.devices));
+    }
+}
+
 void read_links(Configuration& configuration) {
     using Kind = EmulatedLinks::Kind;
     const bool cuda = configuration.vendor == Vendor::cuda;
-    configuration.links = cuda ? EmulatedLinks{Kind::nvswitch, 18, {}} : EmulatedLinks{Kind::xgmi, 4, {}};
+    configuration.links = cuda ? EmulatedLinks{Kind::nvswitch, 18, {}, 0} : EmulatedLinks{Kind::xgmi, 4, {}, 0};
     const std::string_view text = variable("AWAKEN_EMULATE_LINKS");
     if (text.empty()) {
         return;
@@ -211,16 +247,21 @@ void read_links(Configuration& configuration) {
     const std::string_view kind = text.substr(0, colon);
     const int count = colon == std::string_view::npos ? 0 : parse_number<int>(text.substr(colon + 1)).value_or(0);
     const bool counted = count >= 1 && count <= kMostLinks;
-    if (text == "pcie") {
-        configuration.links = {Kind::pcie, 0, {}};
+    const auto* const machine = std::find_if(kKnownMachines.begin(), kKnownMachines.end(), [&](const auto& known) {
+        return known.name == text && known.vendor == configuration.vendor;
+    });
+    if (machine != kKnownMachines.end()) {
+        take_links_of(*machine, configuration);
+    } else if (text == "pcie") {
+        configuration.links = {Kind::pcie, 0, {}, 0};
     } else if (kind == "nvlink" && cuda && counted) {
-        configuration.links = {Kind::nvlink, count, {}};
+        configuration.links = {Kind::nvlink, count, {}, 0};
     } else if (kind == "nvswitch" && cuda && counted) {
-        configuration.links = {Kind::nvswitch, count, {}};
+        configuration.links = {Kind::nvswitch, count, {}, 0};
     } else if (kind == "xgmi" && !cuda && counted) {
-        configuration.links = {Kind::xgmi, count, {}};
+        configuration.links = {Kind::xgmi, count, {}, 0};
     } else if (kind == "matrix" && colon != std::string_view::npos) {
-        configuration.links = {cuda ? Kind::nvlink : Kind::xgmi, 0, {}};
+        configuration.links = {cuda ? Kind::nvlink : Kind::xgmi, 0, {}, 0};
         const std::string wrong =
             read_matrix(text.substr(colon + 1), configuration.devices, configuration.links.matrix);
         if (!wrong.empty()) {
@@ -230,7 +271,7 @@ void read_links(Configuration& configuration) {
     } else {
         configuration.problem =
             complain("AWAKEN_EMULATE_LINKS", text,
-                     std::string(cuda ? "pcie, nvlink:N, nvswitch:N" : "pcie, xgmi:N") +
+                     std::string(cuda ? "dgx, summit, pcie, nvlink:N, nvswitch:N" : "mi250x, mi300a, pcie, xgmi:N") +
                          " with N from 1 to 64, or matrix:ROW/ROW/... with the numbers of links of each device");
     }
 }
@@ -267,6 +308,26 @@ void read_streams(Configuration& configuration) {
 }
 
 }  // namespace
+
+int EmulatedLinks::hops(const int one, const int other) const {
+    if (matrix.empty()) {
+        return between(one, other) == 0 ? 0 : 1;
+    }
+    std::vector<int> distances(matrix.size(), -1);
+    std::vector<int> reached{one};
+    distances.at(static_cast<std::size_t>(one)) = 0;
+    for (std::size_t next = 0; next < reached.size(); ++next) {
+        const int from = reached[next];
+        for (int to = 0; to < static_cast<int>(matrix.size()); ++to) {
+            int& distance = distances[static_cast<std::size_t>(to)];
+            if (distance < 0 && between(from, to) != 0) {
+                distance = distances[static_cast<std::size_t>(from)] + 1;
+                reached.push_back(to);
+            }
+        }
+    }
+    return std::max(0, distances.at(static_cast<std::size_t>(other)));
+}
 
 std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
     constexpr std::string_view kUnits = "KkMmGgTt";  // 2^10, 2^20, 2^30, 2^40

@@ -48,6 +48,7 @@ struct EmulatedLinks {
     Kind kind = Kind::pcie;
     int count = 0;                         ///< of a pair; with NVSwitch, of a GPU
     std::vector<std::vector<int>> matrix;  ///< of each pair, by the machine's numbers; empty where all are alike
+    int devices_of_socket = 0;             ///< of each of the machine's processors; 0: all hang at one
 
     /// Direct links of two devices; 0 where PCIe or a switch connects them.
     [[nodiscard]] int between(int one, int other) const {
@@ -56,6 +57,9 @@ struct EmulatedLinks {
         }
         return matrix.empty() ? count : matrix.at(static_cast<std::size_t>(one)).at(static_cast<std::size_t>(other));
     }
+
+    /// How many links follow each other on the shortest path of links between two devices; 0 where there is none.
+    [[nodiscard]] int hops(int one, int other) const;
 };
 
 /// What becomes of a call that a driver lets wait for all work of a context or device, while there is such work.

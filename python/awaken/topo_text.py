@@ -70,13 +70,14 @@ def gpu_lines(report: Report) -> list[str]:
 
 
 def link_text(link: Report) -> str:
-    """ "18 NVSwitch", "4 XGMI, 1 hop", "PCIe NODE"."""
+    """ "18 NVSwitch", "4 XGMI", "XGMI/2 hops", "PCIe NODE"."""
     if link["type"] is None:
         return link["pci_path"] or MISSING
     if link["type"] == "PCIe":
         return f"PCIe {link['pci_path'] or ''}".strip()
-    hops = f"/{link['hops']} hops" if link["type"] == "XGMI" and (link["hops"] or 1) > 1 else ""
-    return f"{text_of(link['links'])} {link['type']}{hops}"
+    if link["type"] == "XGMI" and (link["hops"] or 1) > 1:
+        return f"XGMI/{link['hops']} hops"  # through other GPUs: it has no links of its own
+    return f"{text_of(link['links'])} {link['type']}"
 
 
 def gpu_names(report: Report) -> list[str]:

@@ -221,8 +221,9 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "awaken exec gives the program an emulated GPU driver with N devices; hip5 to hip7 as that version of ROCm "
          "only"},
         {"AWAKEN_EMULATE_MEMORY", "bytes, with K, M, G or T", "4G", "emulated driver: memory of each device"},
-        {"AWAKEN_EMULATE_LINKS", "pcie | nvlink:N | nvswitch:N | xgmi:N | matrix:ROW/ROW/...", "nvswitch:18 or xgmi:4",
-         "emulated driver: how its GPUs are connected, as management libraries tell it"},
+        {"AWAKEN_EMULATE_LINKS",
+         "mi250x | mi300a | dgx | summit | pcie | nvlink:N | nvswitch:N | xgmi:N | matrix:ROW/ROW/...",
+         "nvswitch:18 or xgmi:4", "emulated driver: how its GPUs are connected, as management libraries tell it"},
         {"AWAKEN_EMULATE_CONNECTIONS", "number, 1 to 32", "8",
          "emulated driver: with 1, a stream that waits for a value in memory holds up all streams of its context"},
     };

@@ -347,6 +347,8 @@ def test_what_cannot_be_measured_says_why(tmp_path: Path) -> None:
         ("cuda:2", "pcie", ("PCIe", None, None)),
         ("hip:2", "pcie", ("PCIe", None, 2)),
         ("hip:3", "xgmi:2", ("XGMI", 2, 1)),
+        ("hip:4", "mi300a", ("XGMI", 2, 1)),
+        ("cuda:2", "dgx", ("NVSwitch", 18, 2)),
     ],
 )
 def test_kinds_of_links(emulate: str, links: str, expected: tuple[str, int, int], tmp_path: Path) -> None:
@@ -357,7 +359,7 @@ def test_kinds_of_links(emulate: str, links: str, expected: tuple[str, int, int]
 
 @pytest.mark.parametrize(
     ("emulate", "link", "without"),
-    [("cuda:4", "NVLink", ("PCIe", None, None)), ("hip:4", "XGMI", ("PCIe", None, 2))],
+    [("cuda:4", "NVLink", ("PCIe", None, None)), ("hip:4", "XGMI", ("XGMI", None, 2))],
 )
 def test_links_of_each_pair(emulate: str, link: str, without: tuple[str, None, int | None], tmp_path: Path) -> None:
     matrix = ((0, 4, 2, 0), (4, 0, 0, 1), (2, 0, 0, 3), (0, 1, 3, 0))
@@ -371,10 +373,38 @@ def test_links_of_each_pair(emulate: str, link: str, without: tuple[str, None, i
         assert (found["type"], found["links"], found["hops"]) == expected, found
 
 
+def test_gpus_that_are_not_connected_at_all(tmp_path: Path) -> None:
+    _, report = run_topo("hip:3", tmp_path, "--no-measure", AWAKEN_EMULATE_LINKS="matrix:0,1,0/1,0,0/0,0,0")
+    found = {(link["gpu"], link["peer"]): (link["type"], link["hops"]) for link in report["links"]}
+    assert found[0, 1] == ("XGMI", 1)
+    assert found[0, 2] == found[1, 2] == ("PCIe", 2)
+
+
+def test_the_links_of_an_mi250x(tmp_path: Path) -> None:
+    """ROCm SMI's hops are 1 for all of them: the weights have the length of the path."""
+    result, report = run_topo("hip:8", tmp_path, "--no-measure", AWAKEN_EMULATE_LINKS="mi250x")
+    of_the_first = [(link["links"], link["hops"]) for link in report["links"] if link["gpu"] == 0]
+    assert of_the_first == [(4, 1), (1, 1), (None, 2), (None, 2), (None, 2), (2, 1), (None, 2)]
+    assert {link["type"] for link in report["links"]} == {"XGMI"}
+    assert {gpu["active_links"] for gpu in report["gpus"]} == {6, 7}
+    assert "  XGMI/2 hops" in result.out, result
+
+
+def test_the_links_of_a_node_of_summit(tmp_path: Path) -> None:
+    _, report = run_topo("cuda:6", tmp_path, "--no-measure", AWAKEN_EMULATE_LINKS="summit")
+    for link in report["links"]:
+        near = link["gpu"] // 3 == link["peer"] // 3
+        expected = ("NVLink", 2, "NODE") if near else ("PCIe", None, "SYS")
+        assert (link["type"], link["links"], link["pci_path"]) == expected, link
+
+
 @pytest.mark.parametrize(
     ("links", "why"),
     [
-        ("xgmi:4", " is not understood: use pcie, nvlink:N, nvswitch:N with N from 1 to 64, or matrix:ROW/ROW/..."),
+        (
+            "xgmi:4",
+            " is not understood: use dgx, summit, pcie, nvlink:N, nvswitch:N with N from 1 to 64, or matrix:ROW/ROW/",
+        ),
         ("matrix:0,1", ": it has 1 rows: write one for each of the 2 devices"),
         ("matrix:0,1/1,0,0", ": row 1 has 3 numbers: write one for each of the 2 devices"),
         ("matrix:0,1/65,0", ': row 1 has "65": write a number of links from 0 (PCIe) to 64'),

@@ -396,6 +396,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
                                                                  {"AWAKEN_TEST_IPC_OPEN_US", "+5900"},
                                                                  {"AWAKEN_TEST_IPC_OPEN_US", "0+60000001"},
                                                                  {"AWAKEN_EMULATE_LINKS", "nvlink:2"},
+                                                                 {"AWAKEN_EMULATE_LINKS", "summit"},
                                                                  {"AWAKEN_EMULATE_LINKS", "matrix:0,1/1,0"},
                                                                  {"AWAKEN_TEST_DELAYS", "7"},
                                                                  {"AWAKEN_TEST_DELAYS", "7:"},
@@ -414,4 +415,42 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
         set(name, before.c_str());
     }
     EXPECT_EQ(read_configuration().problem, "");
+}
+
+TEST_F(Variables, LinksOfAKnownMachine) {
+    set("AWAKEN_EMULATE", "hip:8");
+    set("AWAKEN_EMULATE_LINKS", "mi250x");
+    const EmulatedLinks whole = read_configuration().links;
+    // The first row: GCD 1 in the same package, 2 and 6 by links of their own, the others through these.
+    std::vector<int> counts, hops;
+    for (int peer = 0; peer < 8; ++peer) {
+        counts.push_back(whole.between(0, peer));
+        hops.push_back(whole.hops(0, peer));
+    }
+    EXPECT_EQ(counts, (std::vector<int>{0, 4, 1, 0, 0, 0, 2, 0}));
+    EXPECT_EQ(hops, (std::vector<int>{0, 1, 1, 2, 2, 2, 1, 2}));
+    for (int one = 0; one < 8; ++one) {
+        for (int other = 0; other < 8; ++other) {
+            EXPECT_EQ(whole.between(one, other), whole.between(other, one)) << one << " and " << other;
+        }
+    }
+    // What lies between two GPUs must be emulated, too.
+    set("AWAKEN_EMULATE", "hip:6");
+    EXPECT_EQ(read_configuration().links.hops(0, 5), 2);
+    EXPECT_EQ(read_configuration().links.hops(0, 4), 2);
+    set("AWAKEN_EMULATE", "hip:9");
+    EXPECT_NE(read_configuration().problem.find("AWAKEN_EMULATE_LINKS=mi250x: that machine has 8 GPUs"),
+              std::string::npos);
+}
+
+TEST_F(Variables, XnackIsObeyedByHip) {
+    set("AWAKEN_EMULATE", "hip:1");
+    EXPECT_FALSE(read_configuration().pageable_memory);
+    set("HSA_XNACK", "0");
+    EXPECT_FALSE(read_configuration().pageable_memory);
+    set("HSA_XNACK", "1");
+    EXPECT_TRUE(read_configuration().xnack);
+    EXPECT_TRUE(read_configuration().pageable_memory);
+    set("AWAKEN_EMULATE", "cuda:1");
+    EXPECT_FALSE(read_configuration().pageable_memory);
 }
