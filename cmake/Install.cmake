@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What shells, readers and linking programs need after installation: completion of command lines, manual pages, headers, a
-# CMake package (awaken::awaken) and a pkg-config file. The library and the programs are installed by the folders that
-# build them.
+# CMake package (awaken::awaken) and a pkg-config file; the same for programs that ask at compile time what their MPI
+# takes (awaken::gpu_aware). The library and the programs are installed by the folders that build them.
 include_guard(GLOBAL)
 include(CMakePackageConfigHelpers)
 
@@ -23,6 +23,11 @@ if(TARGET awaken)
     install(TARGETS awaken EXPORT awaken-targets
             LIBRARY DESTINATION "${AWAKEN_INSTALL_LIBDIR}"
             INCLUDES DESTINATION "${AWAKEN_INSTALL_INCLUDEDIR}")
+    add_library(awaken_gpu_aware INTERFACE)
+    set_target_properties(awaken_gpu_aware PROPERTIES EXPORT_NAME gpu_aware)
+    target_compile_options(awaken_gpu_aware INTERFACE
+                           "$<$<COMPILE_LANGUAGE:C,CXX,CUDA,HIP>:SHELL:-include awaken/gpu_aware.h>")
+    install(TARGETS awaken_gpu_aware EXPORT awaken-targets INCLUDES DESTINATION "${AWAKEN_INSTALL_INCLUDEDIR}")
     install(EXPORT awaken-targets NAMESPACE awaken:: DESTINATION "${AWAKEN_INSTALL_CMAKEDIR}")
     if(NOT SKBUILD)
         # For a plain -lawaken with -L<prefix>/lib. A wheel cannot hold a link.
@@ -40,6 +45,8 @@ if(TARGET awaken)
     install(FILES "${PROJECT_BINARY_DIR}/awaken-config.cmake" "${PROJECT_BINARY_DIR}/awaken-config-version.cmake"
             DESTINATION "${AWAKEN_INSTALL_CMAKEDIR}")
 
-    configure_file("${PROJECT_SOURCE_DIR}/cmake/awaken.pc.in" "${PROJECT_BINARY_DIR}/awaken.pc" @ONLY)
-    install(FILES "${PROJECT_BINARY_DIR}/awaken.pc" DESTINATION "${AWAKEN_INSTALL_PKGCONFIGDIR}")
+    foreach(file IN ITEMS awaken.pc awaken-gpu-aware.pc)
+        configure_file("${PROJECT_SOURCE_DIR}/cmake/${file}.in" "${PROJECT_BINARY_DIR}/${file}" @ONLY)
+        install(FILES "${PROJECT_BINARY_DIR}/${file}" DESTINATION "${AWAKEN_INSTALL_PKGCONFIGDIR}")
+    endforeach()
 endif()

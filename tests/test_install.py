@@ -286,6 +286,46 @@ def test_cmake_package(
     check_run(used, build / "program", prefix)
 
 
+ASKS_AT_COMPILE_TIME = """
+#include <mpi.h>
+#ifdef OPEN_MPI
+#include <mpi-ext.h>
+#endif
+#if !defined(MPIX_CUDA_AWARE_SUPPORT) || !MPIX_CUDA_AWARE_SUPPORT || !MPIX_ROCM_AWARE_SUPPORT
+#error device memory is left out
+#endif
+int main(void) { return 0; }
+"""
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_the_headers_answer_is_yes(
+    mpi: str, prefix: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """Of pkg-config and of CMake, without a warning."""
+    (tmp_path / "program.c").write_text(ASKS_AT_COMPILE_TIME)
+    compiler = mpi_named(mpi).mpiexec.parent / "mpicc"
+    alone = subprocess.run(
+        [compiler, "-c", "program.c"], cwd=tmp_path, capture_output=True, text=True, timeout=harness.HANG_S, check=False
+    )
+    assert alone.returncode != 0 and "device memory is left out" in alone.stderr
+    moved = tmp_path / "moved"  # as in test_pkg_config
+    moved.symlink_to(prefix)
+    found_by = {"PKG_CONFIG_PATH": str(moved / "lib" / "pkgconfig")}
+    flags = command(tool("pkg-config"), "--cflags", "awaken-gpu-aware", environment=found_by).split()
+    command(compiler, "-Werror", *flags, "-c", tmp_path / "program.c", "-o", tmp_path / "program.o")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(outside LANGUAGES C)\nfind_package(awaken REQUIRED)\n"
+        "add_executable(program program.c)\ntarget_link_libraries(program PRIVATE awaken::gpu_aware)\n"
+    )
+    build = tmp_path / "build"
+    command(
+        tool("cmake"), "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_COMPILER={compiler}"
+    )
+    command(tool("cmake"), "--build", build)
+    assert "libawaken" not in libraries_of(build / "program")
+
+
 def test_fortran_finds_the_streams(prefix: Path, tmp_path: Path) -> None:
     """The module's sources, which CMake's package names, compile as docs/streams.md says."""
     compilers = [tool("mpif90.mpich"), tool("mpicc.mpich")]

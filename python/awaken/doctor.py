@@ -12,7 +12,9 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -230,6 +232,7 @@ def examine_facts(examination: Examination) -> None:
         advice = start_advice(examination.launcher, problem)
         raise JobFailed(f"no MPI job can be run with {shlex.join(examination.launcher.words)}: {problem}{advice}")
     report["mpi"] = mpi[0]["mpi"]
+    report["mpi"]["headers_say"] = headers_say(examination.launcher, report["mpi"]["library"], report["mpi"]["abi"])
     if mpi[0]["ranks"] < 2:
         raise JobFailed(
             f"the launcher starts ranks that do not know each other: {shlex.join(examination.launcher.words)} belongs "
@@ -352,6 +355,41 @@ def examine_between_nodes(examination: Examination) -> Report | None:
         except JobFailed as error:
             answers[side] = []
             examination.report["problems"].append({"probe": "between nodes", "with": side, "text": str(error)})
+    return answers
+
+
+HEADERS_ANSWERS = ("MPIX_CUDA_AWARE_SUPPORT", "MPIX_ROCM_AWARE_SUPPORT")
+"""Macros by which a program asks at compile time whether its MPI takes device memory."""
+
+
+def headers_say(launcher: Launcher, library: str, abi: str) -> dict[str, bool | None]:
+    """What this MPI's headers answer: by macro, None where they do not define it. Empty where the MPI has no compiler
+    wrapper beside its library or its launcher, or that finds no compiler."""
+    wrapper_name = "mpicc_abi" if abi == "mpi5" else "mpicc"
+    starter = Path(shutil.which(launcher.words[0]) or "")
+    wrappers = [
+        Path(library).parent.parent / "bin" / wrapper_name,
+        # mpiexec.openmpi and mpicc.openmpi
+        *(starter.parent / name for name in (wrapper_name + starter.suffix, wrapper_name) if starter.name),
+    ]
+    wrapper = next((path for path in wrappers if os.access(path, os.X_OK)), None)
+    if wrapper is None:
+        return {}
+    asks = "".join(f"awaken_asks {number} {name}\n" for number, name in enumerate(HEADERS_ANSWERS))
+    text = f"#include <mpi.h>\n#if __has_include(<mpi-ext.h>)\n#include <mpi-ext.h>\n#endif\n{asks}"
+    try:
+        done = subprocess.run(
+            [wrapper, "-E", "-P", "-x", "c", "-"], input=text, capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    answers = {}
+    for line in done.stdout.splitlines():
+        word, _, answer = line.partition(" ")
+        number, _, value = answer.partition(" ")
+        if word == "awaken_asks":
+            name = HEADERS_ANSWERS[int(number)]
+            answers[name] = None if value == name else value.strip("() ") != "0"
     return answers
 
 

@@ -84,6 +84,15 @@ def native_advice(report: Report) -> list[dict[str, str]]:
                 f"{mpi['name']} claims support for GPU memory, and calls on device memory fail all the same",
             )
         )
+    asked = "MPIX_CUDA_AWARE_SUPPORT" if report["gpu"]["vendor"] == "cuda" else "MPIX_ROCM_AWARE_SUPPORT"
+    if awaken["gpu_aware"] and mpi["headers_say"].get(asked) is False:
+        found.append(
+            piece(
+                "give programs another answer when they are compiled",
+                f"{asked} is 0 in the MPI's headers, so programs that ask there leave device memory out",
+                "mpicc $(pkg-config --cflags awaken-gpu-aware) -c app.c",
+            )
+        )
     if native["gpu_aware"] and (native["transport"] == "staged" or slow(native, report)):
         how = "they pass through the host" if native["transport"] == "staged" else "they are slow"
         command = f"{launch(report)} awaken exec ./app"

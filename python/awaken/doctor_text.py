@@ -89,6 +89,9 @@ def mpi_lines(report: Report) -> list[tuple[str, str]]:
             ", ".join(f"{name}: {'yes' if answer else 'no'}" for name, answer in said.items()) or "nothing",
         )
     )
+    if mpi["headers_say"]:
+        words = {True: "1", False: "0", None: "not defined"}
+        lines.append(("headers say", ", ".join(f"{name}: {words[said]}" for name, said in mpi["headers_say"].items())))
     if allocation["system"]:
         lines.append(
             (

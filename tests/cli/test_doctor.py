@@ -87,6 +87,7 @@ REPORT = {
         "abi": str,
         "build_id": str,
         "says_gpu_aware": dict,
+        "headers_say": dict,
     },
     "gpu": {
         "vendor": str,

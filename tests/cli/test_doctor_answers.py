@@ -298,7 +298,7 @@ def test_advice_tells_how_far_the_mpi_takes_device_memory(sent: str, told: str) 
         "gpu": {"vendor": "cuda", "visible_devices": 2},
         "allocation": {"nodes": 1},
         "hardware": {"ipc": []},
-        "mpi": {"name": "Open MPI", "abi": "openmpi", "library_version": "", "says_gpu_aware": {}},
+        "mpi": {"name": "Open MPI", "abi": "openmpi", "library_version": "", "says_gpu_aware": {}, "headers_say": {}},
         "native": {
             "gpu_aware": False,
             "transport": "none",
@@ -321,7 +321,7 @@ def test_advice_for_open_mpi_is_for_every_launcher(transport: str, how: str) -> 
         "gpu": {"vendor": "cuda", "visible_devices": 2},
         "allocation": {"nodes": 1},
         "hardware": {"ipc": [{"works": True, "copy_GBps": 400.0}]},
-        "mpi": {"name": "Open MPI", "abi": "openmpi", "library_version": "", "says_gpu_aware": {}},
+        "mpi": {"name": "Open MPI", "abi": "openmpi", "library_version": "", "says_gpu_aware": {}, "headers_say": {}},
         "native": {"gpu_aware": True, "transport": transport, "why": "7.0 GB/s", "bandwidth_GBps": 7.0},
         "awaken": {"gpu_aware": True},
     }
@@ -344,6 +344,23 @@ def test_of_both_directions_neither_alone_is_told() -> None:
         "direct",
         "70.0 GB/s; a raw copy 230.0, through the host at most 50.0",
     )
+
+
+def test_headers_that_answer_no(mpi: FakeMpi, tmp_path: Path) -> None:
+    """By the wrapper beside the launcher; without one nothing is said."""
+    result, report = run_doctor(mpi, tmp_path, "--no-cache")
+    assert report["mpi"]["headers_say"] == {} and "headers say" not in result.out
+    compiler = mpi.folder / "mpicc"
+    compiler.write_text("#!/bin/sh\nsed -n 's/^\\(awaken_asks 0\\) .*/\\1 (0)/p; /awaken_asks 1/p'\n")
+    compiler.chmod(0o755)
+    result, report = run_doctor(mpi, tmp_path, "--no-cache")
+    assert report["mpi"]["headers_say"] == {"MPIX_CUDA_AWARE_SUPPORT": False, "MPIX_ROCM_AWARE_SUPPORT": None}
+    assert "MPIX_CUDA_AWARE_SUPPORT: 0, MPIX_ROCM_AWARE_SUPPORT: not defined" in result.out
+    assert "mpicc $(pkg-config --cflags awaken-gpu-aware) -c app.c" in commands(report)
+    compiler.write_text("#!/bin/sh\nsed -n 's/^\\(awaken_asks .\\) .*/\\1 1/p'\n")
+    result, report = run_doctor(mpi, tmp_path, "--no-cache")
+    assert report["mpi"]["headers_say"] == {"MPIX_CUDA_AWARE_SUPPORT": True, "MPIX_ROCM_AWARE_SUPPORT": True}
+    assert "awaken-gpu-aware" not in commands(report)
 
 
 def test_what_was_found_is_told_though_its_file_cannot_be_written(mpi: FakeMpi, tmp_path: Path) -> None:
