@@ -34,6 +34,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import harness
@@ -314,6 +315,42 @@ def test_commands_of_other_pages(page: Path, mpi: harness.Mpi, tmp_path: Path) -
         "LD_LIBRARY_PATH": str(build / "lib" / "awaken" / "emulator"),
     }
     run_page(commands_of(page, page.read_text()), tmp_path, variables)
+
+
+THEIR_PROGRAMS = ("app", "configure", "pt2pt", "GhostExchange")
+"""Of readers, and of the documents that docs/seeds.md compares with."""
+
+
+def test_what_the_page_on_other_documents_names_exists(mpi: harness.Mpi) -> None:
+    """Commands between backquotes: subcommands, benchmarks, programs with their options, settings."""
+    build, page = harness.build_dir(), ROOT / "docs" / "seeds.md"
+    path = f"{build / 'bin'}:{mpi.mpiexec.parent}:{os.environ['PATH']}"
+    environment = {**harness.clean_environment(), "PATH": path}
+
+    @lru_cache
+    def printed(*words: str) -> str:
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=True
+        )
+        return done.stdout
+
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    commands = [span for span in re.findall(r"`([^`\n]+)`", text) if re.search(r"\bawaken |\./|\bosu_|AWAKEN_", span)]
+    assert len(commands) > 60
+    for span in commands:
+        assert not unknown_words(Command(page, 0, span), path), span
+        for command in re.findall(r"\bawaken ([a-z]+)", span):
+            assert re.search(rf"^  {command} ", printed("awaken", "--help"), re.MULTILINE), span
+        for test in re.findall(r"\bawaken bench ([a-z]\w+)", span):
+            assert re.search(rf"\b{test}\b", printed("awaken", "bench", "--list")), span
+        for test in re.findall(r"\bosu_\w+", span):
+            assert (build / "bin" / test).exists(), span
+        for setting in re.findall(r"\bAWAKEN_\w+", span):
+            assert setting == "AWAKEN_MPI" or setting in printed("awaken", "settings"), span
+        for program, words in re.findall(r"(?:^| )\./(\w+)(.*)", span):
+            if program not in THEIR_PROGRAMS:
+                shown = printed(str(build / "apps" / "mpich" / program), "--help")
+                assert all(option in shown for option in re.findall(r"--[a-z][a-z-]+", words)), span
 
 
 def prose_of(text: str) -> str:
