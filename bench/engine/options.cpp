@@ -618,7 +618,7 @@ const std::vector<Row>& rows() {
          set_number<&Options::warmup, std::size_t{0}, kMostIterations>},
         {'f', "full", "", "prints more columns: extremes over ranks, iterations, parts of the time",
          set_flag<&Options::full>},
-        {'W', "window-size", "N", "messages under way at once", set_number<&Options::window_size, 1, kMostMessages>},
+        {'W', "window-size", "N", "messages in flight at once", set_number<&Options::window_size, 1, kMostMessages>},
         {'V', "vary-window", "", "windows of 1, 2, 4 to 128 messages instead of one size",
          set_flag<&Options::vary_window>, "", true},
         {'R', "print-rate", "0|1", "whether messages per second are printed", set_number<&Options::print_rate, 0, 1>,

@@ -446,7 +446,7 @@ def percentage(word: str) -> float:
     try:
         value = float(word[:-1]) / 100 if word.endswith("%") else float(word)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{word} is no part: write 0.05 or 5%") from error
+        raise argparse.ArgumentTypeError(f"{word} is not a fraction: write 0.05 or 5%") from error
     if not 0 <= value < 100:
         raise argparse.ArgumentTypeError(f"{word} is out of range: write a part such as 0.05 or 5%")
     return value

@@ -194,7 +194,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 # --------------------------------------------------------------------------------------------------------------- probes
 
 SRUN_ADVICE = (
-    "; srun has to start ranks as their MPI expects it (srun --mpi=list tells what it knows): "
+    "; srun has to start ranks as their MPI expects it (srun --mpi=list shows what it knows): "
     "--launcher 'srun --mpi=pmi2' for MPICH and its family, --launcher 'srun --mpi=pmix' for Open MPI"
 )
 TASKS_ADVICE = (
@@ -228,7 +228,7 @@ def examine_facts(examination: Examination) -> None:
     records = examination.probe(2, ["facts"])
     ranks, mpi, libraries = only(records, "rank"), only(records, "mpi"), only(records, "libraries")
     if not mpi:
-        problem = report["problems"][-1]["text"] if report["problems"] else "it told nothing"
+        problem = report["problems"][-1]["text"] if report["problems"] else "it reported nothing"
         advice = start_advice(examination.launcher, problem)
         raise JobFailed(f"no MPI job can be run with {shlex.join(examination.launcher.words)}: {problem}{advice}")
     report["mpi"] = mpi[0]["mpi"]
@@ -275,7 +275,7 @@ def attempt(examination: Examination, *, with_awaken: bool, between_nodes: bool 
 
 
 def transport_of(pairs: Sequence[Report], hardware: Report) -> tuple[str, str]:
-    """By the way that the layer tells of, where it does, else by speed."""
+    """By the path that the layer reports, where it does, else by speed."""
     raw = [record["copy_GBps"] for record in hardware["ipc"] if record["works"]]
     host = [
         min(record["to_host_GBps"], record["to_device_GBps"])
@@ -294,7 +294,7 @@ def transport_of(pairs: Sequence[Report], hardware: Report) -> tuple[str, str]:
     else:
         return transport, why
     # Why speed gave another answer, or none, is no reason for this one.
-    return told, why if told == transport else f"by the path that the layer tells; {bandwidth:.1f} GB/s"
+    return told, why if told == transport else f"by the path that the layer reports; {bandwidth:.1f} GB/s"
 
 
 def examine_transport(examination: Examination, *, with_awaken: bool) -> Report:

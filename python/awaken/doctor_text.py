@@ -141,7 +141,7 @@ def side_text(side: Report) -> str:
 def transport_text(side: Report) -> str:
     if "bandwidth_GBps" not in side:
         return str(side["why"])
-    path = f", path of the layer: {side['path']}" if side.get("path") else ""
+    path = f", path in the report: {side['path']}" if side.get("path") else ""
     wrong = "" if side["verified"] else "; THE DATA WERE WRONG"
     trusting = side.get("trusting_latency_us")
     saved = f" ({trusting:.1f} us with AWAKEN_DEFAULT_STREAM=trust)" if trusting is not None else ""
@@ -154,7 +154,7 @@ def verdict_lines(report: Report) -> list[tuple[str, str]]:
         side = report[key]
         lines.append((title, side_text(side)))
         if side["gpu_aware"]:
-            lines.append(("  way", transport_text(side)))
+            lines.append(("  path", transport_text(side)))
         if report["between_nodes"]:
             attempts = report["between_nodes"][key]
             lines.append(("  two nodes", attempts_text(attempts) if attempts else "no job could be run"))
@@ -192,7 +192,7 @@ def hardware_lines(report: Report) -> list[tuple[str, str]]:
     lines.append(("NCCL, RCCL", ccl.get("title") or f"none: {ccl.get('why_not', 'not asked')}"))
     if report["gpu"]["vendor"] == "cuda":
         gdrcopy = libraries.get("gdrcopy", {})
-        lines.append(("GDRCopy", "works" if gdrcopy.get("opens") else "not there"))
+        lines.append(("GDRCopy", "works" if gdrcopy.get("opens") else "not found"))
     lines.append(("kernels", kernels_text(libraries.get("kernels", {}))))
     cards = ", ".join(rdma["network_cards"]) or "no network card with RDMA"
     ways = [*rdma["peer_memory_modules"], *(["dma-buf (open driver)"] if rdma["open_nvidia_driver"] else [])]
@@ -234,7 +234,11 @@ def matrix_lines(matrix: Report) -> list[str]:
     counts = {side: Counter(cell[side]["status"] for cell in matrix["cells"]) for side in ("native", "awaken")}
     summaries = [
         f"{'with Awaken' if side == 'awaken' else 'natively'}: "
-        + ", ".join(f"{counts[side][status]} {status}" for status in conformance.STATUSES if counts[side][status])
+        + ", ".join(
+            f"{counts[side][status]} {'work' if status == 'works' else status}"
+            for status in conformance.STATUSES
+            if counts[side][status]
+        )
         + f"; {matrix['seconds'][side]} s in {matrix['jobs'][side]} jobs"
         for side in ("native", "awaken")
     ]

@@ -60,14 +60,16 @@ BYTES = re.compile(r"0*[1-9][0-9]{0,18}[kKmMgG]?")
 def emulation(text: str) -> str:
     """An argument of --emulate, for argparse: nothing, or a kind and number of GPUs."""
     if text and not EMULATION.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text} is no kind and number of GPUs: write for instance --emulate cuda:2")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a kind and number of GPUs: write for instance --emulate cuda:2"
+        )
     return text
 
 
 def size_of_bytes(text: str) -> str:
     """An argument that is a size, for argparse; as the programs take it that are given it."""
     if text and not BYTES.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text} is no size: write a number, with K, M or G behind it, such as 64M")
+        raise argparse.ArgumentTypeError(f"{text} is not a size: write a number, with K, M or G behind it, such as 64M")
     return text
 
 
@@ -292,7 +294,7 @@ def launcher_words(
         try:
             words = tuple(shlex.split(asked))
         except ValueError as error:
-            raise NoLauncher(f"--launcher '{asked}' is no command ({error}): write it as for a shell") from error
+            raise NoLauncher(f"--launcher '{asked}' is not a command ({error}): write it as for a shell") from error
         if not words or shutil.which(words[0]) is None:
             raise NoLauncher(f"there is no program {words[0] if words else asked!r}: check what is given to --launcher")
         return named_ranks(words)

@@ -167,7 +167,9 @@ def _check(options: argparse.Namespace, output: Path) -> None:
             "and doctor write theirs with --json"
         )
     if options.emulate and not jobs.EMULATION.fullmatch(options.emulate):
-        raise Misuse(f"--emulate {options.emulate} is no kind and number of GPUs: write for instance --emulate cuda:2")
+        raise Misuse(
+            f"--emulate {options.emulate} is not a kind and number of GPUs: write for instance --emulate cuda:2"
+        )
     if options.ranks is not None and options.ranks < 2:
         raise Misuse(f"--ranks {options.ranks}: collectives need at least 2")
     if options.time_limit is not None and not 0 < options.time_limit <= LONGEST_LIMIT_S:

@@ -490,7 +490,7 @@ def _counts(text: str) -> list[int]:
     except ValueError:
         counts = [0]
     if min(counts) < 1 or len(set(counts)) != len(counts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of different numbers of ranks, such as 1,2,4")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different numbers of ranks, such as 1,2,4")
     return sorted(counts)
 
 
@@ -504,7 +504,7 @@ def _regular_expression(text: str) -> str:
     try:
         pattern = re.compile(text, re.MULTILINE)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
     if pattern.groups < 1:
         raise argparse.ArgumentTypeError(f"{text!r} has no group: put parentheses around the seconds")
     return text
@@ -592,7 +592,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         launcher = with_ranks(shlex.split(options.launcher), command)
     except ValueError as error:
-        parser.error(f"--launcher {options.launcher} is no command ({error}): write it as for a shell")
+        parser.error(f"--launcher {options.launcher} is not a command ({error}): write it as for a shell")
     if options.output.suffix == ".svg":
         parser.error("--output is the JSON file; the picture's name is --picture")
     try:

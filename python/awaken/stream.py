@@ -322,8 +322,8 @@ def _reader_of(array: Any) -> _Reader:
             memoryview(array).release()
         except TypeError:
             raise TypeError(
-                f"a {kind.__name__} is no array: pass one with __cuda_array_interface__, a PyTorch tensor, a buffer in "
-                "host memory, or [array, count, datatype]"
+                f"a {kind.__name__} is not an array: pass one with __cuda_array_interface__, a PyTorch tensor, a "
+                "buffer in host memory, or [array, count, datatype]"
             ) from None
         reader = _read_buffer
     _READERS[kind] = reader
@@ -395,7 +395,7 @@ def _stream_address(stream: Any) -> int:
         if isinstance(address, int):
             return address
     raise TypeError(
-        f"a {type(stream).__name__} is no stream: pass one of CuPy or PyTorch, an object with __cuda_stream__, "
+        f"a {type(stream).__name__} is not a stream: pass one of CuPy or PyTorch, an object with __cuda_stream__, "
         "or the stream's address (0 is the default stream)"
     )
 
@@ -534,7 +534,7 @@ class On:
 
     def __init__(self, comm: MPI.Intracomm, stream: Any) -> None:
         if not isinstance(comm, MPI.Intracomm):
-            raise TypeError(f"a {type(comm).__name__} is no communicator of one group: pass an mpi4py MPI.Intracomm")
+            raise TypeError(f"a {type(comm).__name__} is not a communicator of one group: pass an mpi4py MPI.Intracomm")
         self._functions = _functions()
         address = None if stream is None else _stream_address(stream)
         self._is_freed = False

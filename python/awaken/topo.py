@@ -115,7 +115,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if len(set(gpus)) < len(gpus):
         parser.error(f"--gpus {options.gpus} names a GPU twice")
     if options.sysfs != parser.get_default("sysfs") and not Path(options.sysfs).is_dir():
-        parser.error(f"--sysfs {options.sysfs} is no folder")
+        parser.error(f"--sysfs {options.sysfs} is not a folder")
     options.emulate = options.emulate or os.environ.get("AWAKEN_EMULATE", "")
     options.bytes = options.bytes or ("4M" if options.emulate else "512M")
     options.mpi_bytes = options.mpi_bytes or ("4M" if options.emulate else "256M")

@@ -216,7 +216,7 @@ class _Reader:
         process = _integer(event.get("pid"), "the pid of an event")
         trace = self.ranks.get(process)
         if trace is None:
-            raise ValueError(f"an event of pid {process}, which is no rank of this trace")
+            raise ValueError(f"an event of pid {process}, which is not a rank of this trace")
         name = _string(event.get("name"), "the name of an event")
         if phase == "M":
             if name == "thread_name":
@@ -308,7 +308,7 @@ def read_file(path: Path, keep: bool = False) -> list[RankTrace]:
     except NoRegularFile as error:
         raise TraceError(f"{_shown(path)} cannot be read: {error}") from None
     except UnicodeDecodeError:
-        raise TraceError(f"{_shown(path)} is not a trace of Awaken: it is no UTF-8 text") from None
+        raise TraceError(f"{_shown(path)} is not a trace of Awaken: it is not UTF-8 text") from None
     except ValueError as error:
         why = clean(str(error))
         raise TraceError(f"{_shown(path)} is not a trace of Awaken: line {reader.line}: {why}") from None
@@ -481,7 +481,7 @@ def _window(text: str) -> tuple[float, float]:
     except ValueError:
         window = (0.0, 0.0)
     if not colon or not math.isfinite(window[0]) or not math.isfinite(window[1]) or window[0] >= window[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} is no window: write BEGIN:END in milliseconds, such as 12.5:14")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a window: write BEGIN:END in milliseconds, such as 12.5:14")
     return window
 
 

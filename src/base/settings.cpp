@@ -211,7 +211,7 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "0 stages messages between nodes instead of pipelining them; needed when some ranks run without Awaken"},
         {"AWAKEN_COLLECTIVES", "rows", "",
          "which algorithm does which collective, before what is built in: \"allreduce ranks=4- bytes=64M- : ccl; "
-         "...\"; has no part with AWAKEN_PATH=ring, which stages all"},
+         "...\"; has no effect with AWAKEN_PATH=ring, which stages all"},
         {"AWAKEN_NATIVE_GPU", "auto | yes | no", "auto", "whether the MPI underneath takes device pointers by itself"},
         {"AWAKEN_TUNE", "name=value,...", "",
          "figures of the tuning, such as network_bytes=1M,copy_first_bytes=0; the same on all ranks"},
@@ -223,7 +223,7 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_EMULATE_MEMORY", "bytes, with K, M, G or T", "4G", "emulated driver: memory of each device"},
         {"AWAKEN_EMULATE_LINKS",
          "mi250x | mi300a | dgx | summit | pcie | nvlink:N | nvswitch:N | xgmi:N | matrix:ROW/ROW/...",
-         "nvswitch:18 or xgmi:4", "emulated driver: how its GPUs are connected, as management libraries tell it"},
+         "nvswitch:18 or xgmi:4", "emulated driver: how its GPUs are connected, as management libraries report it"},
         {"AWAKEN_EMULATE_CONNECTIONS", "number, 1 to 32", "8",
          "emulated driver: with 1, a stream that waits for a value in memory holds up all streams of its context"},
     };

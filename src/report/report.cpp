@@ -577,7 +577,7 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
 
     const auto fallbacks = ledger.fallbacks();
     if (!fallbacks.empty()) {
-        text += "\n  Fallbacks: calls that did not take the way that they would normally have taken\n";
+        text += "\n  Fallbacks: calls that did not take their normal path\n";
         TextTable table({"function", "reason", "times"}, 2);
         for (const auto& [key, count] : fallbacks) {
             table.add({printable(key.first), printable(key.second), std::to_string(count)});

@@ -407,10 +407,10 @@ def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         ([], "no program is given"),
-        (["--ranks", "0,1", "--", "true"], "no list of different numbers of ranks"),
-        (["--ranks", "2,2", "--", "true"], "no list of different numbers of ranks"),
+        (["--ranks", "0,1", "--", "true"], "not a list of different numbers of ranks"),
+        (["--ranks", "2,2", "--", "true"], "not a list of different numbers of ranks"),
         (["--repeat", "0", "--", "true"], "not a whole number from 1 on"),
-        (["--pattern", "(", "--", "true"], "no regular expression"),
+        (["--pattern", "(", "--", "true"], "not a regular expression"),
         (["--pattern", "x", "--", "true"], "has no group"),
         (["--pattern", "(x)", "--figure", "total", "--", "true"], "not allowed with argument"),
         (["--weak", "--", "true", "100"], "--weak needs a word that grows with the ranks"),

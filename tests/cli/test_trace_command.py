@@ -309,7 +309,7 @@ HOSTILE = {
     "an event that is a number": (text_of(head(0, 1), []).replace("[\n\n]", "[\n17\n]"), "an event is not an object"),
     "another rank's event": (
         changed(complete_event(3, "MPI_Send", 0, 1)),
-        "an event of pid 3, which is no rank of this trace",
+        "an event of pid 3, which is not a rank of this trace",
     ),
     "not a number": (changed(complete_event(0, "MPI_Send", float("nan"), 1)), "NaN is not a number"),
     "endless": (
@@ -350,7 +350,7 @@ def test_a_file_that_is_no_trace_is_an_error(what: str, tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "rank-0.json").write_bytes(GOOD.replace("stencil", "\udcff").encode(errors="surrogateescape"))
-    assert "it is no UTF-8 text" in awaken(tmp_path, status=2).stderr
+    assert "it is not UTF-8 text" in awaken(tmp_path, status=2).stderr
 
 
 def test_names_cannot_break_the_table_or_the_picture(tmp_path: Path) -> None:

@@ -580,9 +580,9 @@ def raises(kind: type[Exception], text: str) -> Iterator[None]:
 
 def wrong_arguments(gpu: Gpu, is_hip: bool) -> None:
     stream = gpu.make_stream()
-    with raises(TypeError, "a str is no stream"):
+    with raises(TypeError, "a str is not a stream"):
         On(WORLD, "stream")
-    with raises(TypeError, "a float is no communicator"):
+    with raises(TypeError, "a float is not a communicator"):
         On(1.0, stream)  # type: ignore[arg-type]
     with raises(MPI.Exception, "the GPU runtime does not know the stream"):
         On(WORLD, 0x1230)
@@ -612,7 +612,7 @@ def wrong_arguments(gpu: Gpu, is_hip: bool) -> None:
         with raises(ValueError, "resolve_conj"):
             on.send(conjugated, NEXT)
         for nothing in (3, None, object()):
-            with raises(TypeError, "is no array"):
+            with raises(TypeError, "is not an array"):
                 on.send(nothing, NEXT)
         with raises(TypeError, "no plain data"):
             on.send(np.array([None, 1]), NEXT)

@@ -132,7 +132,7 @@ def test_rows_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "old.log").write_text(logs.osu("7.4", [(8, 1.0), (16, 1.0)]))
     (tmp_path / "new.log").write_text(logs.osu("7.4", [(8, 1.0)]) + "16    nan\n")
     assert compare.run([str(tmp_path / "old.log"), str(tmp_path / "new.log")]) == 0
-    assert capsys.readouterr().err == f"awaken: {tmp_path}/new.log:6: 'nan' is no time: the row is left out\n"
+    assert capsys.readouterr().err == f"awaken: {tmp_path}/new.log:6: 'nan' is not a time: the row is left out\n"
 
 
 def test_what_is_on_one_side_only_is_named_and_is_no_change(tmp_path: Path) -> None:

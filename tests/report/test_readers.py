@@ -787,8 +787,8 @@ def test_rows_of_ucc_that_make_no_sense_are_named(tmp_path: Path) -> None:
     document = read_text(tmp_path, text.replace("Total time", rows + "Total time"))
     assert figures(document) == ROWS
     assert [note.partition(": ")[2] for note in document.notes] == [
-        "'nan' is no time: the row is left out",
-        "'99999999999999999999' is no size: the row is left out",
+        "'nan' is not a time: the row is left out",
+        "'99999999999999999999' is not a size: the row is left out",
         "3 values under 5 or 8 columns: the row is left out",
     ]
 
@@ -1127,9 +1127,9 @@ def test_trace_lanes_of_one_name_stay_apart(tmp_path: Path) -> None:
     [
         (b"", "empty"),
         (b"just words\n", "no kind of result"),
-        (b"\x7fELF\0\0\0" * 100, "no text"),
+        (b"\x7fELF\0\0\0" * 100, "not text"),
         (b"# OSU MPI Latency Test v7.4\n", "no row"),
-        (b'{"schema": "awaken-bench", "version": 1, "runs": [', "no JSON"),
+        (b'{"schema": "awaken-bench", "version": 1, "runs": [', "not JSON"),
         (b'{"schema": "awaken-bench", "version": 2}', "version 2"),
         (b'{"schema": "other"}', "other"),
         (b"[]", "schema"),
@@ -1138,7 +1138,7 @@ def test_trace_lanes_of_one_name_stay_apart(tmp_path: Path) -> None:
         (b'{"schema": "awaken-bench", "version": 1, "runs": [{"test": "bw", "ranks": NaN}]}', "NaN"),
         (b'{"schema": "awaken-bench", "version": 1, "runs": [{"ranks": 1e999, "contenders": [{}]}]}', "runs[0].ranks"),
         (b'{"a": ' + b"[" * 100_000, "nested"),
-        (b'{"a": ' + b"9" * 10_000 + b"}", "no JSON"),
+        (b'{"a": ' + b"9" * 10_000 + b"}", "not JSON"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(tmp_path: Path, content: bytes, words: str) -> None:

@@ -387,7 +387,7 @@ def test_results_that_cannot_be_read_are_named(installation: Installation) -> No
     installation.behave(bw={"result": '{"schema": "awaken-bench", "version": 1, "runs": ['})
     done = run(installation.words(), installation.folder)
     assert done.returncode == 1
-    assert "bw.json:1: it is no JSON" in done.stderr
+    assert "bw.json:1: it is not JSON" in done.stderr
 
 
 @pytest.mark.parametrize("emulate", ["cuda", "hip7:2", "hip:16"])

@@ -267,7 +267,7 @@ TEST(Report, TextIsAnAlignedTable) {
               "  staged        copied through pinned host memory\n"
               "  staged-large  copied through ordinary host memory, as no more could be pinned\n"
               "\n"
-              "  Fallbacks: calls that did not take the way that they would normally have taken\n"
+              "  Fallbacks: calls that did not take their normal path\n"
               "  function       reason                      times\n"
               "  MPI_Allreduce  pinned pool of 64 MiB full      1\n");
 }

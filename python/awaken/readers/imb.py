@@ -168,7 +168,7 @@ def _row(words: list[str], line_number: int, table: Table, notes: Notes) -> None
     row = dict(zip(table.columns, values))
     size_bytes = size(row.get("#bytes", "0"))
     if size_bytes is None:
-        notes.add(line_number, f"'{clean(words[0], 40)}' is no size: the row is left out")
+        notes.add(line_number, f"'{clean(words[0], 40)}' is not a size: the row is left out")
         return
     low = high = None
     if "Msg/sec" in row and "t[usec]" not in row:
@@ -185,7 +185,7 @@ def _row(words: list[str], line_number: int, table: Table, notes: Notes) -> None
             low, high = number(row["t_min[usec]"]), number(row.get("t_max[usec]", ""))
             table.band = "least and largest of the ranks' means"
     if value is None:
-        notes.add(line_number, f"'{clean(word, 40)}' is no {table.quantity}: the row is left out")
+        notes.add(line_number, f"'{clean(word, 40)}' is not a {table.quantity}: the row is left out")
         return
     table.points.setdefault(clean(row.get("Group", ""), 20), []).append(Point(size_bytes, value, low, high))
 

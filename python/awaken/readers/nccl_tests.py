@@ -196,7 +196,7 @@ def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None
         return  # another program's output, such as NCCL's own messages
     size_bytes = size(words[0])
     if size_bytes is None:
-        notes.add(line_number, f"'{clean(words[0], 40)}' is no size: the row is left out")
+        notes.add(line_number, f"'{clean(words[0], 40)}' is not a size: the row is left out")
         return
     row = dict(zip(keys, words))
     run.type = run.type or row.get("type", "")
@@ -216,7 +216,7 @@ def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None
         time = number(word)
         if time is None:
             if word != "N/A":
-                notes.add(line_number, f"'{clean(word, 40)}' is no time: it is left out")
+                notes.add(line_number, f"'{clean(word, 40)}' is not a time: it is left out")
             continue
         low, high = (number(figures.get(name, "")) for name in ("i_min", "i_max"))
         errors = int(number(figures.get("#wrong", "")) or 0)

@@ -304,7 +304,7 @@ def _row(line: str, line_number: int, table: Table, notes: Notes) -> None:
         return
     if number(words[0]) is None:
         if words[0].lower().lstrip("+-") in ("nan", "inf", "infinity") or re.match(r"-\d", words[0]):
-            notes.add(line_number, f"'{clean(words[0], 40)}' is no size: the row is left out")
+            notes.add(line_number, f"'{clean(words[0], 40)}' is not a size: the row is left out")
         return  # another program's output between the rows
     columns = _columns_of(words, table.columns)
     if columns is None:
@@ -313,7 +313,7 @@ def _row(line: str, line_number: int, table: Table, notes: Notes) -> None:
     row = dict(zip(columns, words))
     size_bytes = size(row["Size"]) if "Size" in row else 0
     if size_bytes is None:
-        notes.add(line_number, f"'{clean(words[0], 40)}' is no size: the row is left out")
+        notes.add(line_number, f"'{clean(words[0], 40)}' is not a size: the row is left out")
         return
     errors = 1 if row.get("Validation", "Pass").lower() in ("fail", "failed") else 0
     low, high = number(row.get("Min Latency(us)", "")), number(row.get("Max Latency(us)", ""))
@@ -323,7 +323,7 @@ def _row(line: str, line_number: int, table: Table, notes: Notes) -> None:
     for name in windows or [name for name in VALUES if name in row][:1]:
         value = number(row[name])
         if value is None:
-            notes.add(line_number, f"'{clean(row[name], 40)}' is no {table.quantity}: the row is left out")
+            notes.add(line_number, f"'{clean(row[name], 40)}' is not a {table.quantity}: the row is left out")
             continue
         scale = 1e-3 if table.quantity == BANDWIDTH else 1.0  # MB/s to GB/s
         point = Point(size_bytes, value * scale, low, high, errors=errors)

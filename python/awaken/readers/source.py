@@ -145,7 +145,7 @@ class Log:
     def __init__(self, path: Path, content: bytes) -> None:
         self.path = str(path)
         if b"\0" in content[:65536]:
-            raise ReadError(self.path, "it is no text (it contains zero bytes)", "give the log as text or the JSON")
+            raise ReadError(self.path, "it is not text (it contains zero bytes)", "give the log as text or the JSON")
         self.text = content.decode("utf-8", errors="replace")
         self.cut_off = bool(content) and not content.endswith((b"\n", b"\r"))
         """Whether the last line has no end: its last number may lack digits."""
@@ -227,17 +227,17 @@ def load_json(path: Path, content: bytes) -> Any:
     """The value of a JSON file. NaN and infinities, which JSON does not have, are refused."""
 
     def refuse(constant: str) -> None:
-        raise ReadError(str(path), f"it contains {constant}, which is no number in JSON", "write the file again")
+        raise ReadError(str(path), f"it contains {constant}, which is not a number in JSON", "write the file again")
 
     try:
         return json.loads(content.decode("utf-8", errors="replace"), parse_constant=refuse)
     except json.JSONDecodeError as error:
         place = f"{path}:{error.lineno}"
-        raise ReadError(place, f"it is no JSON ({error.msg}, column {error.colno})", "was it cut off?") from error
+        raise ReadError(place, f"it is not JSON ({error.msg}, column {error.colno})", "was it cut off?") from error
     except RecursionError as error:
         raise ReadError(str(path), "its lists are nested too deeply", "give a file of Awaken's") from error
     except ValueError as error:
-        raise ReadError(str(path), f"it is no JSON ({clean(str(error))})", "write the file again") from error
+        raise ReadError(str(path), f"it is not JSON ({clean(str(error))})", "write the file again") from error
 
 
 class Value:

@@ -82,11 +82,11 @@ def _row(words: list[str], line_number: int, table: Table, notes: Notes) -> None
         return
     size_bytes = 0 if words[1] == "N/A" else size(words[1])
     if size_bytes is None:
-        notes.add(line_number, f"'{clean(words[1], 40)}' is no size: the row is left out")
+        notes.add(line_number, f"'{clean(words[1], 40)}' is not a size: the row is left out")
         return
     mean, least, largest = (number(word) for word in words[2 : 2 + FIGURES])
     if mean is None:
-        notes.add(line_number, f"'{clean(words[2], 40)}' is no time: the row is left out")
+        notes.add(line_number, f"'{clean(words[2], 40)}' is not a time: the row is left out")
         return
     table.points.append(Point(size_bytes, mean, least, largest))
 
