@@ -61,12 +61,14 @@ def no_gpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_they_build_outside_the_tree(tmp_path: Path) -> None:
     """With the compiler wrapper of any MPI, and nothing of Awaken's build."""
-    configure = ["cmake", "-S", ROOT / "apps", "-B", tmp_path, f"-DMPI_CXX_COMPILER={VENV / 'bin' / 'mpicxx'}"]
-    for command in (configure, ["cmake", "--build", tmp_path, "--target", "ping_pong_cpu_mpi"]):
+    compiler = f"-DMPI_CXX_COMPILER={VENV / 'bin' / 'mpicxx'}"
+    configure: list[str | Path] = ["cmake", "-S", ROOT / "apps", "-B", tmp_path, compiler]
+    build: list[str | Path] = ["cmake", "--build", tmp_path, "--target", "ping_pong_cpu_mpi"]
+    for command in (configure, build):
         done = subprocess.run(command, capture_output=True, text=True, timeout=harness.HANG_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    done = mpiexec("mpich", str(tmp_path / "mpi" / "ping_pong_cpu"), "--max-bytes", "8")
-    assert done.status == 0 and "Transfer size (B):          8" in done.out, done
+    result = mpiexec("mpich", str(tmp_path / "mpi" / "ping_pong_cpu"), "--max-bytes", "8")
+    assert result.status == 0 and "Transfer size (B):          8" in result.out, result
 
 
 @pytest.fixture(scope="session")
