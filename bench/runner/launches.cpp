@@ -715,7 +715,8 @@ std::vector<RunResult> run_first(const CommandLine& command_line, const std::spa
 }  // namespace
 
 bool starts_its_ranks(const CommandLine& command_line) {
-    return command_line.options.turns.empty() && command_line.test->minimum_ranks > 1 && !is_launched();
+    return command_line.test != nullptr && command_line.options.turns.empty() && command_line.test->minimum_ranks > 1 &&
+           !is_launched();
 }
 
 bool needs_launches(const CommandLine& command_line) {

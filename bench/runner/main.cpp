@@ -3,6 +3,7 @@
 // was compiled for its ABI.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -102,6 +103,9 @@ int run(const std::span<char*> words) {
         return run_launches(command_line, words, awaken);
     }
     if (starts_its_ranks(command_line)) {
+        if (std::getenv("AWAKEN_MPI") != nullptr) {
+            static_cast<void>(find_mpi(prefix.native()));  // what is wrong with it is said once, and before all else
+        }
         become_launcher(command_line, words, awaken);
     }
     const FoundMpi mpi = find_mpi(prefix.native());
