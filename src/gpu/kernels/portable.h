@@ -33,16 +33,9 @@
 #ifndef AWAKEN_SRC_GPU_KERNELS_PORTABLE_H
 #define AWAKEN_SRC_GPU_KERNELS_PORTABLE_H
 
-namespace awaken::kernels {
+#include "integers.h"
 
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i8 = signed char;
-using i16 = short;
-using i32 = int;
-using i64 = long long;
+namespace awaken::kernels {
 
 /// 16 bytes that move in one load or store when the address is a multiple of 16.
 struct alignas(16) Vector16 {
