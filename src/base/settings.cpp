@@ -212,6 +212,10 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_COLLECTIVES", "rows", "",
          "which algorithm does which collective, before what is built in: \"allreduce ranks=4- bytes=64M- : ccl; "
          "...\"; has no effect with AWAKEN_PATH=ring, which stages all"},
+        {"AWAKEN_REPRODUCIBLE", "1 | 0", "0",
+         "reductions fold in the order of the ranks, so that their bits depend on nothing but the values and the "
+         "number "
+         "of ranks; the same on all ranks"},
         {"AWAKEN_NATIVE_GPU", "auto | yes | no", "auto", "whether the MPI underneath takes device pointers by itself"},
         {"AWAKEN_TUNE", "name=value,...", "",
          "figures of the tuning, such as network_bytes=1M,copy_first_bytes=0; the same on all ranks"},
@@ -309,6 +313,8 @@ Settings Settings::from_environment(char** environment) {
             settings.trace_limit_bytes = parse_bytes(value, name);
         } else if (name == "AWAKEN_CHECK") {
             settings.check = parse_switch(name, value);
+        } else if (name == "AWAKEN_REPRODUCIBLE") {
+            settings.reproducible = parse_switch(name, value);
         } else if (name == "AWAKEN_MPI") {
             settings.mpi_library = value;
         } else if (name == "AWAKEN_JOB") {

@@ -60,6 +60,7 @@ struct Settings {
     bool report = false;                                    ///< AWAKEN_REPORT is set and not 0
     std::string report_file;                                ///< empty: the text goes to stderr; *.json chooses JSON
     bool check = false;                                     ///< AWAKEN_CHECK
+    bool reproducible = false;                              ///< AWAKEN_REPRODUCIBLE
     std::string trace_folder;                               ///< AWAKEN_TRACE; empty: nothing is traced
     std::size_t trace_limit_bytes = std::size_t{64} << 20;  ///< AWAKEN_TRACE_LIMIT, per rank; K, M, G suffixes
     std::string mpi_library;  ///< AWAKEN_MPI: the libmpi to use when the program opened none

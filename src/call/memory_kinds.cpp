@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "call/memory_kinds.h"
 
+#include <array>
 #include <cstdlib>
 #include <utility>
 
+#include "call/call.h"
 #include "call/layer.h"
 #include "gpu/memory_kinds.h"
 
@@ -113,7 +115,10 @@ std::string MemoryKinds::provided_to(const Known& known, const std::vector<gpu::
     return gpu::provided_kinds(vendors, requested != nullptr ? std::optional(*requested) : std::nullopt);
 }
 
-void MemoryKinds::take_hints(const NamedObject& object, const MPI_Info info) {
+void MemoryKinds::take_hints(const NamedObject& object, const MPI_Info info, const bool together) {
+    if (object.type == NamedObject::Type::communicator) {
+        take_reproducible(object, info, together);
+    }
     std::optional<std::string> asserted = info_value(info, kAssertedKinds);
     if (!asserted) {
         return;
@@ -133,6 +138,57 @@ void MemoryKinds::take_hints(const NamedObject& object, const MPI_Info info) {
     _known[object] = std::move(known);
     changed();
     _any_asserted.store(true, std::memory_order_relaxed);
+}
+
+void MemoryKinds::take_reproducible(const NamedObject& object, const MPI_Info info, const bool together) {
+    const std::optional<std::string> value = info_value(info, kReproducible);
+    const auto comm = object.as<MPI_Comm>();
+    const bool before = is_reproducible(comm);
+    const int wanted = !value ? (before ? 1 : 0) : *value == "true" ? 1 : *value == "false" ? 0 : 2;
+    std::array<int, 2> mine{wanted, -wanted}, least = mine;  // the smallest and, as a negative number, the largest
+    if (together && _layer.node_peers.membership_of(comm) != NodePeers::Membership::unknown) {
+        if (const int error = _layer.real.Allreduce(mine.data(), least.data(), 2, MPI_INT, MPI_MIN, comm);
+            error != MPI_SUCCESS) {
+            throw RaisedError(error);
+        }
+    }
+    if (least[1] == -2) {
+        throw ClassedError(
+            MPI_ERR_INFO_VALUE,
+            std::string(kReproducible) + " is \"" + value.value_or("something else on another rank") + "\"",
+            "give it the value true or false");
+    }
+    if (least[0] != -least[1]) {
+        throw ClassedError(MPI_ERR_INFO_VALUE,
+                           std::string(kReproducible) + " is true on some ranks of the communicator and not on others",
+                           "pass the same info on all ranks");
+    }
+    if (value) {
+        set_reproducible(object, wanted == 1);
+    }
+}
+
+void MemoryKinds::set_reproducible(const NamedObject& object, const bool wanted) {
+    bool is_first = false;
+    {
+        const std::scoped_lock lock(_mutex);
+        _known[object].reproducible = wanted;
+        is_first = wanted && !_any_reproducible.exchange(true, std::memory_order_relaxed);
+    }
+    if (is_first && _on_reproducible != nullptr) {
+        _on_reproducible();
+    }
+}
+
+void MemoryKinds::duplicate(const MPI_Comm origin, const MPI_Comm made) {
+    if (is_reproducible(origin)) {
+        set_reproducible(NamedObject::of(NamedObject::Type::communicator, made), true);
+    }
+}
+
+bool MemoryKinds::knows_reproducible(const MPI_Comm comm) {
+    const std::scoped_lock lock(_mutex);
+    return known_of(NamedObject::of(NamedObject::Type::communicator, comm)).reproducible;
 }
 
 void MemoryKinds::forget(const NamedObject& object) {
@@ -158,6 +214,9 @@ void MemoryKinds::answer(const NamedObject& object, const MPI_Info info) {
     native.Info_set(info, kProvidedKinds, provided.c_str());
     if (known.asserted && !known.asserted->empty()) {
         native.Info_set(info, kAssertedKinds, known.asserted->c_str());
+    }
+    if (known.reproducible) {
+        native.Info_set(info, kReproducible, "true");
     }
 }
 

@@ -27,6 +27,8 @@ class Layer;
 
 inline constexpr const char* kProvidedKinds = "mpi_memory_alloc_kinds";
 inline constexpr const char* kAssertedKinds = "mpi_assert_memory_alloc_kinds";
+/// Of a communicator: its reductions fold in the order of the ranks.
+inline constexpr const char* kReproducible = "awaken_reproducible";
 
 /// The value of a key; none where the info lacks it.
 [[nodiscard]] std::optional<std::string> info_value(MPI_Info info, const char* key);
@@ -86,12 +88,22 @@ class MemoryKinds {
     void request(const NamedObject& session, const std::string& kinds);
     /// `made` comes from `origin`, whose request it has too.
     void inherit(const NamedObject& origin, const NamedObject& made);
-    /// The program gives these hints to the object. Ignores an assertion of kinds that are not provided.
-    void take_hints(const NamedObject& object, MPI_Info info);
+    /// The program gives these hints to the object. Ignores an assertion of kinds that are not provided. `together`:
+    /// all members of a communicator are in this call. Throws ClassedError.
+    void take_hints(const NamedObject& object, MPI_Info info, bool together);
+    /// `made` is a duplicate of a communicator.
+    void duplicate(MPI_Comm origin, MPI_Comm made);
     /// Called before the object is freed: its handle may be another object's right after that.
     void forget(const NamedObject& object);
     /// Puts into `info` what the program is told about the object.
     void answer(const NamedObject& object, MPI_Info info);
+
+    /// Whether the program wants the communicator's reductions folded in the order of the ranks.
+    [[nodiscard]] bool is_reproducible(const MPI_Comm comm) {
+        return _any_reproducible.load(std::memory_order_relaxed) && knows_reproducible(comm);
+    }
+    /// Called when the program first wants that of any communicator.
+    void set_on_reproducible(void (*const serve)()) noexcept { _on_reproducible = serve; }
 
     /// Whether the program asserts anything about any object. A load, for calls that are made often.
     [[nodiscard]] bool any_asserted() const noexcept { return _any_asserted.load(std::memory_order_relaxed); }
@@ -115,6 +127,7 @@ class MemoryKinds {
         std::optional<std::string> asserted;
         bool host_only = false;
         bool names_mpi = false;  ///< the assertion allows memory that MPI functions have given
+        bool reproducible = false;
     };
     struct Allocation {
         gpu::Runtime* runtime;
@@ -126,10 +139,14 @@ class MemoryKinds {
     [[nodiscard]] const Known& known_of(const NamedObject& object) const;
     /// `vendors`: from before, since looking for a GPU takes other locks.
     [[nodiscard]] std::string provided_to(const Known& known, const std::vector<gpu::Vendor>& vendors) const;
+    [[nodiscard]] bool knows_reproducible(MPI_Comm comm);
+    void take_reproducible(const NamedObject& object, MPI_Info info, bool together);
+    void set_reproducible(const NamedObject& object, bool wanted);
     void changed() noexcept { _generation.fetch_add(1, std::memory_order_acq_rel); }
 
     Layer& _layer;
-    std::atomic<bool> _any_asserted{false};
+    std::atomic<bool> _any_asserted{false}, _any_reproducible{false};
+    void (*_on_reproducible)() = nullptr;
     std::atomic<std::uint64_t> _generation{1};  ///< changes with every assertion and whenever one ends
     std::atomic<bool> _gave_device_memory{false};
     std::atomic<std::size_t> _allocated{0};

@@ -17,6 +17,17 @@ namespace {
 /// time.
 constexpr std::chrono::seconds kPatience{10};
 
+/// A rank that folds otherwise than the others would wait for them for ever.
+void refuse_unlike_settings(const node::Segment& segment, const bool reproducible) {
+    for (int index = 0; index < segment.processes(); ++index) {
+        if (segment.process(index).reproducible.load(std::memory_order_relaxed) != reproducible) {
+            loader::die(Error("AWAKEN_REPRODUCIBLE is not the same on all ranks",
+                              "pass it on to all of them, as with mpiexec -x AWAKEN_REPRODUCIBLE (Open MPI)")
+                            .what());
+        }
+    }
+}
+
 }  // namespace
 
 NodePeers::NodePeers(Layer& owner) : _owner(owner) {}
@@ -61,7 +72,7 @@ void NodePeers::after_init() {
         if (_segment->own_index() >= _segment->processes()) {
             _why_not = "the others went on before this rank had joined the node's shared memory";
             _segment.reset();
-        } else if (!_segment->agree_on_ranks(rank, size, kPatience, [] {
+        } else if (!_segment->agree_on_ranks(rank, size, _owner.settings.reproducible, kPatience, [] {
                        // Ranks that are still in their initialisation may need the MPI to go on here.
                        progress_mpi();
                    })) {
@@ -70,6 +81,7 @@ void NodePeers::after_init() {
                 "AWAKEN_JOB), or have ended";
             _segment.reset();
         } else {
+            refuse_unlike_settings(*_segment, _owner.settings.reproducible);
             _sent_plain = std::vector<transport::SlotSet>(static_cast<std::size_t>(_segment->processes()));
         }
     }

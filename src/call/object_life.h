@@ -45,7 +45,10 @@ struct MakeObject {
             MemoryKinds& kinds = layer().memory_kinds;
             const NamedObject object = NamedObject::of(made_type, *handle);
             kinds.inherit(from, object);
-            kinds.take_hints(object, given);
+            if constexpr (function == Function::Comm_dup || function == Function::Comm_idup) {
+                kinds.duplicate(from.as<MPI_Comm>(), *handle);
+            }
+            kinds.take_hints(object, given, function == Function::Comm_dup_with_info);
         }
         return error;
     }

@@ -454,6 +454,9 @@ void Stage::store(const std::int64_t received) {
     if (_failure) {
         throw Error(*_failure);
     }
+    if (_finish != nullptr) {
+        _finish();
+    }
     for (StagingBuffer& staged : _staging_buffers) {
         if (staged.access == Access::in) {
             continue;

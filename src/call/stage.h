@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -132,8 +133,11 @@ class Stage {
     /// Stores a partition unless it was already stored since the last restart.
     void store_partition(std::int64_t partition);
 
-    /// True when at least one buffer has a staging buffer.
-    [[nodiscard]] bool active() const noexcept { return !_staging_buffers.empty(); }
+    /// What remains to be done, by the CPU, once the MPI has written what it writes: store() does it first.
+    void finish_by(std::function<void()> finish) { _finish = std::move(finish); }
+
+    /// True when something remains to be done when the call is over: a buffer has a staging buffer, or finish_by().
+    [[nodiscard]] bool active() const noexcept { return !_staging_buffers.empty() || _finish != nullptr; }
     /// What becomes of an Error of load().
     enum class Failure : std::uint8_t {
         thrown,
@@ -249,6 +253,7 @@ class Stage {
     std::vector<Watched> _watched;
     bool _watching = false;
     std::optional<Error> _failure;
+    std::function<void()> _finish;
     enum class Pins : std::uint8_t { no, within_limit, beyond_limit };
     Pins _pins = Pins::no;
     std::size_t _least_room = 0;

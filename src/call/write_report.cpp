@@ -92,6 +92,13 @@ report::Identity identity_of(const Layer& owner) {
     } else if (std::string advice = trust_advice(*runtime); !advice.empty()) {
         identity.notes.push_back(std::move(advice));
     }
+    const coll::Choices& collectives = owner.collectives;
+    if (const std::uint64_t kernels = collectives.folded_by_kernels.load(),
+        exchanged = collectives.exchanged_in_rank_order.load();
+        kernels + exchanged != 0) {
+        identity.notes.push_back("reductions of this rank that were folded in the order of the ranks: " +
+                                 std::to_string(kernels) + " by kernels, " + std::to_string(exchanged) + " by the CPU");
+    }
     for (int device = 0; device < runtime->device_count(); ++device) {
         gpu::DeviceInfo info;
         if (runtime->device_info(device, info).ok()) {

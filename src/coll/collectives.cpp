@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "call/call.h"
+#include "call/held_op.h"
 #include "call/services.h"
 #include "call/stage.h"
 #include "coll/arguments.h"
@@ -15,6 +16,7 @@
 #include "coll/hierarchical.h"
 #include "coll/offer.h"
 #include "coll/on_node.h"
+#include "coll/rank_order.h"
 #include "coll/reduce_local.h"
 #include "coll/run.h"
 #include "mpi/kernel_code.h"
@@ -338,6 +340,37 @@ class Reduction {
     int run_staged(Tail... tail) const {
         Stage stage(_call);
         prepare(stage, tail...);
+        const auto [sent, received] = placed(stage);
+        return carry_out(
+            stage, [&, sent = sent, received = received] { return native<function>(sent, received, _count, tail...); },
+            tail...);
+    }
+
+    template <class... Tail>
+    int run_in_rank_order(Tail... tail) const {
+        RankOrder::Arguments arguments{kKind,
+                                       _given.input(),
+                                       _has_result ? _given.receive_buffer : nullptr,
+                                       {static_cast<std::int64_t>(_count)},
+                                       _given.type,
+                                       _given.op,
+                                       _root,
+                                       _given.comm};
+        if constexpr (sizeof...(Tail) == 0) {
+            return RankOrder(_call, std::move(arguments)).run();
+        } else {
+            Stage stage(_call);
+            prepare(stage, tail...);
+            const auto [sent, received] = placed(stage);
+            arguments.input = _given.in_place ? received : sent;
+            arguments.result = _has_result ? received : nullptr;
+            return carry_out_in_rank_order(_call, stage, std::move(arguments), tail...);
+        }
+    }
+
+  private:
+    /// The buffers in host memory: what is sent, and what is received.
+    [[nodiscard]] std::pair<void*, void*> placed(Stage& stage) const {
         const auto placed = [&](const Access access, const void* const buffer) {
             return stage.buffer(access, buffer, _count, _given.type, -1, Packing::mirror).address;
         };
@@ -353,10 +386,9 @@ class Reduction {
             // no address.
             received = placed(Access::in, _given.receive_buffer);
         }
-        return carry_out(stage, [&] { return native<function>(sent, received, _count, tail...); }, tail...);
+        return {sent, received};
     }
 
-  private:
     template <Function function, class... Tail>
     int native(const void* sent, void* received, Count count, Tail... tail) const {
         if constexpr (kRooted) {
@@ -459,6 +491,36 @@ class ScatteredReduction {
     int run_staged(Tail... tail) const {
         Stage stage(_call);
         prepare(stage, tail...);
+        const auto [sent, received] = placed(stage);
+        return carry_out(
+            stage,
+            [&, sent = sent, received = received] {
+                return below<function>()(sent, received, _counts, _given.type, _given.op, _given.comm, tail...);
+            },
+            tail...);
+    }
+
+    template <class... Tail>
+    int run_in_rank_order(Tail... tail) const {
+        RankOrder::Arguments arguments{kind(), _given.input(), _given.receive_buffer, {}, _given.type, _given.op,
+                                       0,      _given.comm};
+        for (int member = 0; member < _members; ++member) {
+            arguments.counts.push_back(count_of(member));
+        }
+        if constexpr (sizeof...(Tail) == 0) {
+            return RankOrder(_call, std::move(arguments)).run();
+        } else {
+            Stage stage(_call);
+            prepare(stage, tail...);
+            const auto [sent, received] = placed(stage);
+            arguments.input = _given.in_place ? received : sent;
+            arguments.result = received;
+            return carry_out_in_rank_order(_call, stage, std::move(arguments), tail...);
+        }
+    }
+
+  private:
+    [[nodiscard]] std::pair<void*, void*> placed(Stage& stage) const {
         const std::int64_t own = count_of(_given.group.get().rank);
         const auto placed = [&](const Access access, const void* const buffer, const std::int64_t count,
                                 const std::int64_t stored = -1) {
@@ -472,13 +534,9 @@ class ScatteredReduction {
         // places.
         void* const received = _given.in_place ? placed(Access::inout, _given.receive_buffer, total(), own)
                                                : placed(Access::out, _given.receive_buffer, own);
-        return carry_out(
-            stage,
-            [&] { return below<function>()(sent, received, _counts, _given.type, _given.op, _given.comm, tail...); },
-            tail...);
+        return {sent, received};
     }
 
-  private:
     /// Of the own group, whose members share the result, also on an intercommunicator.
     [[nodiscard]] static int members_of(const MPI_Comm comm) {
         int size = 0;
@@ -777,6 +835,7 @@ Services collective_services() {
         AWAKEN_SERVE_COLLECTIVE(Reduce_scatter, Ireduce_scatter, ReduceScatter),
         AWAKEN_SERVE_COLLECTIVE(Reduce_scatter_block, Ireduce_scatter_block, ReduceScatter),
         AWAKEN_SERVE_COUNTS(Reduce_local, ReduceLocal),
+        AWAKEN_SERVE(Op_free, FreeOp),
     };
 }
 

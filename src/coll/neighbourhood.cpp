@@ -171,7 +171,7 @@ struct MakeTopology {
             MemoryKinds& kinds = layer().memory_kinds;
             const NamedObject object = NamedObject::of(NamedObject::Type::communicator, *made);
             kinds.inherit(NamedObject::of(NamedObject::Type::communicator, std::get<0>(all)), object);
-            kinds.take_hints(object, hints);
+            kinds.take_hints(object, hints, false);
             static_cast<void>(topology_neighbours_of(*made, CollectiveComm::NeighbourUse::making));
         }
         return error;

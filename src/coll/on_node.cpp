@@ -419,10 +419,17 @@ std::unique_ptr<ProgressOp> OnNode::begin() {
     }
     _call.account(report::Path::direct,
                   static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes)));
+    count_rank_order();
     auto progress_op = std::make_unique<CollectiveProgress>(
         std::make_shared<CollectiveTask>(_node_comm->begin(arguments)), std::move(_stage), _communicator);
     progress_op->leave();
     return progress_op;
+}
+
+void OnNode::count_rank_order() const noexcept {
+    if (arguments.in_rank_order) {
+        layer().collectives.folded_by_kernels.fetch_add(1, std::memory_order_relaxed);
+    }
 }
 
 /// A member that cannot do its part tells the others.
@@ -581,6 +588,7 @@ bool OnNode::run() {
     }
     if (collective->decision() == coll::CollectiveOp::Decision::ours) {
         _call.account(path_of(*collective), bytes);
+        count_rank_order();
         owner.count_order(_call.name(), collective->is_in_order(), collective->why_not_in_order());
         if (collective->is_in_order()) {
             coll::CollectiveOp::keep(std::move(collective));

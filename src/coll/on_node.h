@@ -103,6 +103,7 @@ class OnNode {
     [[nodiscard]] bool asks();
     [[nodiscard]] std::unique_ptr<ProgressOp> begin();
     void refuse();
+    void count_rank_order() const noexcept;
     template <class View>
     [[nodiscard]] Input input_of(const View& view) const {
         return {parts_of(view, size()), View::kTyped ? Input::Layout::typed_parts : Input::Layout::parts};

@@ -57,7 +57,7 @@ int carry_out(Stage& stage, Native native, MPI_Info, MPI_Request* const request)
     // rank's own part when it builds the schedule.
     stage.load(Stage::Failure::kept);
     const int error = native();
-    if (error == MPI_SUCCESS && layer().gpu().is_present()) {
+    if (error == MPI_SUCCESS && (stage.active() || layer().gpu().is_present())) {
         auto operation = make_operation(Operation::Kind::bound, std::move(stage));
         operation->handle = operation->native_request = *request;
         layer().requests.track(std::move(operation));

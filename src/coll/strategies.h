@@ -5,6 +5,8 @@
 //   2. what the members of several nodes agree on (agreement.h), for large data, or parts that vary: NCCL or RCCL,
 //      messages, hierarchically, or the MPI in chunks
 //   3. the MPI, with staging buffers
+// Reductions that fold in the order of the ranks (rank_order.h) do without the second step, and without the MPI's own
+// reductions in the third.
 // The nonblocking and persistent forms may not wait for the members. They take the second step for exchanges whose
 // kind the members have agreed on before, as messages.
 //
@@ -24,12 +26,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 
 #include "coll/agreement.h"
 #include "coll/collective_comm.h"
 #include "coll/offer.h"
 #include "coll/on_node.h"
 #include "coll/point_to_point.h"
+#include "coll/rank_order.h"
 #include "coll/run.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -179,13 +183,21 @@ int run_collective(Call& call, Collective&& collective, const MPI_Comm comm, Tai
     call.on(comm);
     collective.check();
     constexpr bool kBlocking = sizeof...(Tail) == 0;
+    constexpr bool kReduces = coll::is_reduction(std::remove_cvref_t<Collective>::kind());
+    const bool in_rank_order = kReduces && folds_in_rank_order(call, comm);
     bool second_step = true;
     if (OnNode here(call, comm, collective.kind(), tail...); here) {
         collective.describe(here);
+        here.arguments.in_rank_order = in_rank_order;
         if (here.run(tail...)) {
             return MPI_SUCCESS;
         }
         second_step = kBlocking && !here.all_host();
+    }
+    if constexpr (kReduces) {
+        if (in_rank_order) {
+            return collective.run_in_rank_order(tail...);
+        }
     }
     if (second_step) {
         if (const std::optional<int> outcome = run_as_agreed<function>(call, collective, comm, tail...)) {

@@ -48,10 +48,11 @@ struct Enqueued : std::enable_shared_from_this<Enqueued> {
     std::uint64_t number = 0;  ///< counts a communicator's operations from 1
     std::uint32_t turn = 0;    ///< counts the operations that have had its words
     Start start;
-    std::optional<Stage> stage;  ///< none: the MPI gets the program's memory
-    bool waits = true;           ///< the stream has to wait where the program wants the operation to be over
-    bool stores = false;         ///< the stage is copied back
-    bool persistent = false;     ///< the request stays
+    std::function<void()> finish;  ///< done by the CPU when the MPI is through with it; may be null
+    std::optional<Stage> stage;    ///< none: the MPI gets the program's memory
+    bool waits = true;             ///< the stream has to wait where the program wants the operation to be over
+    bool stores = false;           ///< the stage is copied back
+    bool persistent = false;       ///< the request stays
     bool receives = false;
     int peer = MPI_ANY_SOURCE;  ///< the destination or source of a message
     /// A step copies what is sent; else the stage does, if there is one. Null target: nothing is copied so.

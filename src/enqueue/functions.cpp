@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "call/call.h"
+#include "call/held_op.h"
 #include "call/held_type.h"
 #include "call/object_life.h"
 #include "call/services.h"
+#include "coll/rank_order.h"
 #include "enqueue/ccl_collectives.h"
 #include "enqueue/natives.h"
 #include "enqueue/stream_ccl.h"
@@ -227,16 +229,6 @@ struct CopyStreamComm {
     }
 };
 
-struct FreeOp {
-    template <Function function>
-    static int run(Call&, MPI_Op* op) {
-        if (op == nullptr || layer().stream_work.load(std::memory_order_acquire) == nullptr) {
-            return below<function>()(op);
-        }
-        return StreamComms::instance().free_op(op);
-    }
-};
-
 void serve_objects();
 
 int stream_comm_create(MPI_Comm comm, StreamNumber stream, MPI_Comm* newcomm) {
@@ -270,6 +262,9 @@ int stream_comm_create(MPI_Comm comm, StreamNumber stream, MPI_Comm* newcomm) {
                    "are linked to MPIX_Stream_comm_create)");
         }
         const int error = real.Comm_dup(comm, newcomm);
+        if (error == MPI_SUCCESS) {
+            layer().memory_kinds.duplicate(comm, *newcomm);
+        }
         if (error == MPI_SUCCESS && any_stream != 0) {
             add_stream(*newcomm, own);
             serve_objects();
@@ -740,6 +735,14 @@ Access written(const void* const send) noexcept {
     return send == MPI_IN_PLACE ? Access::inout : Access::out;
 }
 
+/// The members exchange what they have, and the layer's thread folds it.
+void fold_in_rank_order(Call& call, Enqueued& what, RankOrder::Arguments arguments) {
+    const auto order = std::make_shared<RankOrder>(call, std::move(arguments));
+    order->prepare();
+    what.start = [order](MPI_Request* const begun) { return order->begin(begun); };
+    what.finish = [order] { order->fold(); };
+}
+
 template <Function function, class Count>
 int allreduce_enqueue(const void* send, void* receive, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
     return served<function>([&](Call& call) {
@@ -749,10 +752,13 @@ int allreduce_enqueue(const void* send, void* receive, Count count, MPI_Datatype
                                                                                                 type, op, comm);
         }
         check_type(call, count, type, has_large<Function::Iallreduce_c>());
-        if (queue_by_library(call, *of, {coll::Kind::allreduce, {send, count, type}, {receive, count, type}, op})) {
+        const bool in_rank_order = folds_in_rank_order(call, comm);
+        if (!in_rank_order &&
+            queue_by_library(call, *of, {coll::Kind::allreduce, {send, count, type}, {receive, count, type}, op})) {
             return int{MPI_SUCCESS};
         }
         const auto kept = held(type);
+        const auto kept_op = std::make_shared<const HeldOp>(op);
         const void* from = send;
         void* to = receive;
         const auto what = operation(call, of, true, [&](Stage& stage) {
@@ -761,10 +767,22 @@ int allreduce_enqueue(const void* send, void* receive, Count count, MPI_Datatype
             }
             to = stage.buffer(written(send), receive, count, kept->get(), -1, Packing::mirror).address;
         });
-        what->start = [=](MPI_Request* const begun) {
-            return call_native<Count, Function::Iallreduce, Function::Iallreduce_c>(from, to, count, kept->get(), op,
-                                                                                    comm, begun);
-        };
+        if (in_rank_order) {
+            fold_in_rank_order(call, *what,
+                               {coll::Kind::allreduce,
+                                send == MPI_IN_PLACE ? to : from,
+                                to,
+                                {static_cast<std::int64_t>(count)},
+                                type,
+                                op,
+                                0,
+                                comm});
+        } else {
+            what->start = [=](MPI_Request* const begun) {
+                return call_native<Count, Function::Iallreduce, Function::Iallreduce_c>(from, to, count, kept->get(),
+                                                                                        kept_op->get(), comm, begun);
+            };
+        }
         return queue(of, what, nullptr);
     });
 }
@@ -841,13 +859,16 @@ int reduce_scatter_block_enqueue(const void* send, void* receive, Count count, M
     return served<function>([&](Call& call) {
         const std::shared_ptr<StreamComm> of = stream_comm(call, comm);
         check_type(call, count, type, has_large<Function::Ireduce_scatter_block_c>());
-        if (queue_by_library(call, *of,
+        const bool in_rank_order = folds_in_rank_order(call, comm);
+        if (!in_rank_order &&
+            queue_by_library(call, *of,
                              {coll::Kind::reduce_scatter, {send, count, type}, {receive, count, type}, op})) {
             return int{MPI_SUCCESS};
         }
         int size = 0;
         layer().real.Comm_size(comm, &size);
         const auto kept = held(type);
+        const auto kept_op = std::make_shared<const HeldOp>(op);
         const auto own = static_cast<std::int64_t>(count), all = own * size;
         const void* from = send;
         void* to = receive;
@@ -859,10 +880,16 @@ int reduce_scatter_block_enqueue(const void* send, void* receive, Count count, M
                 to = stage.buffer(Access::inout, receive, count, kept->get(), all, Packing::mirror, own).address;
             }
         });
-        what->start = [=](MPI_Request* const begun) {
-            return call_native<Count, Function::Ireduce_scatter_block, Function::Ireduce_scatter_block_c>(
-                from, to, count, kept->get(), op, comm, begun);
-        };
+        if (in_rank_order) {
+            fold_in_rank_order(call, *what,
+                               {coll::Kind::reduce_scatter, send == MPI_IN_PLACE ? to : from, to,
+                                std::vector<std::int64_t>(static_cast<std::size_t>(size), own), type, op, 0, comm});
+        } else {
+            what->start = [=](MPI_Request* const begun) {
+                return call_native<Count, Function::Ireduce_scatter_block, Function::Ireduce_scatter_block_c>(
+                    from, to, count, kept->get(), kept_op->get(), comm, begun);
+            };
+        }
         return queue(of, what, nullptr);
     });
 }

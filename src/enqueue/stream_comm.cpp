@@ -659,6 +659,9 @@ bool StreamComm::is_over(Enqueued& operation) {
             return false;
         }
         operation.is_through = true;
+        if (operation.finish != nullptr && operation.error == MPI_SUCCESS) {
+            operation.finish();
+        }
         settle(operation);
     }
     if (operation.capture == 0) {

@@ -251,30 +251,10 @@ void StreamComms::stop() noexcept {
     const std::scoped_lock lock(_mutex);
     _comms.clear();
     _requests.clear();
-    for (MPI_Op op : std::exchange(_freed_ops, {})) {
-        layer().real.Op_free(&op);
-    }
     all.clear();
     _gone.clear();
     _covered.clear();
     _kernels.clear();
-}
-
-int StreamComms::free_op(MPI_Op* const op) {
-    const auto is_idle = [](const auto& each) { return each->is_idle(); };
-    std::vector<MPI_Op> free;
-    {
-        const std::scoped_lock lock(_mutex);
-        _freed_ops.push_back(std::exchange(*op, MPI_OP_NULL));
-        if (std::all_of(_comms.begin(), _comms.end(), is_idle)) {
-            free = std::exchange(_freed_ops, {});
-        }
-    }
-    int error = MPI_SUCCESS;
-    for (MPI_Op each : free) {
-        error = layer().real.Op_free(&each);
-    }
-    return error;
 }
 
 // ---- requests -------------------------------------------------------------------------------------------------------

@@ -73,8 +73,6 @@ class StreamComms final : public StreamWork {
 
     /// There is something for the thread.
     void wake() noexcept;
-    /// Frees the program's operation (MPI_SUM and its like) when nothing that is queued needs it any more.
-    [[nodiscard]] int free_op(MPI_Op* op);
 
   private:
     StreamComms() = default;
@@ -85,8 +83,7 @@ class StreamComms final : public StreamWork {
     std::vector<std::shared_ptr<ProgramStream>> _streams;
     std::vector<std::shared_ptr<StreamComm>> _comms;
     std::unordered_map<MPI_Request, Known, RequestHash> _requests;
-    std::vector<std::pair<MPI_Request, BehindRequest*>> _kept;  ///< begun, and of no operation
-    std::vector<MPI_Op> _freed_ops;
+    std::vector<std::pair<MPI_Request, BehindRequest*>> _kept;    ///< begun, and of no operation
     std::map<int, std::unique_ptr<stream::StepKernel>> _kernels;  ///< by device
     std::vector<MPI_Comm> _covered;
     std::vector<std::shared_ptr<StreamComm>> _gone;

@@ -32,7 +32,8 @@ void started(const bool world_model) {
             loader::die(
                 Error(why_not, "install the driver or make it visible to this process, or unset AWAKEN_GPU").what());
         }
-    } else if (!owner.observed && (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
+    } else if (!owner.observed && !owner.settings.reproducible &&
+               (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
         // No GPU can appear here: the program gets its MPI back, and each call costs one jump.
         loader::pass_everything_through(owner.binding);
         owner.tracks_operations = false;

@@ -37,6 +37,7 @@ void install(const loader::Binding& binding) {
     // Kept for the life of the process: see Layer.
     current_layer = new Layer(binding, std::move(settings));
     current_layer->communicators.set_family(Communicators::Family::collectives, &CollectiveComm::make);
+    current_layer->memory_kinds.set_on_reproducible(&serve_reproducible);
     const bool tracing = current_layer->tracing;
     if (tracing) {
         trace::announce(node::find_job(current_layer->settings.job).key);

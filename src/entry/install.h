@@ -16,6 +16,8 @@ namespace awaken::AWAKEN_ABI {
 void install(const loader::Binding& binding);
 /// Points the slots of these functions at the layer, as far as the MPI has the functions.
 void fill_slots(const Services& services);
+/// A communicator's reductions are to fold in the order of the ranks: serves what that takes.
+void serve_reproducible();
 /// Keeps what a new session asks for.
 void session_requests_kinds(const NamedObject& session, MPI_Info info);
 [[nodiscard]] int unsupported_operation_code() noexcept;

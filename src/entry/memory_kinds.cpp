@@ -46,7 +46,7 @@ struct SetInfo {
         info = for_mpi.get();
         const int error = std::apply([handle](Others... passed) { return below<function>()(handle, passed...); }, all);
         if (error == MPI_SUCCESS) {
-            layer().memory_kinds.take_hints(object, given);
+            layer().memory_kinds.take_hints(object, given, true);
         }
         return error;
     }
@@ -115,6 +115,18 @@ void session_requests_kinds(const NamedObject& session, const MPI_Info info) {
     if (const std::optional<std::string> kinds = info_value(info, kProvidedKinds)) {
         layer().memory_kinds.request(session, *kinds);
         fill_slots(session_kind_services());
+    }
+}
+
+void serve_reproducible() {
+    Layer& owner = layer();
+    fill_slots(session_kind_services());
+    if (!owner.tracks_operations) {
+        // No GPU can appear here, and the program had got its MPI back. Requests that it has begun stay the MPI's.
+        for (const Services& family : {persistent_services(), completion_services(), collective_services()}) {
+            fill_slots(family);
+        }
+        owner.tracks_operations = true;
     }
 }
 

@@ -283,11 +283,12 @@ void Segment::close_door() noexcept {
     }
 }
 
-bool Segment::agree_on_ranks(const int rank, const int ranks, const std::chrono::milliseconds patience,
-                             const std::function<void()>& meanwhile) {
+bool Segment::agree_on_ranks(const int rank, const int ranks, const bool reproducible,
+                             const std::chrono::milliseconds patience, const std::function<void()>& meanwhile) {
     auto& header = *reinterpret_cast<Header*>(_base);
     auto& own = const_cast<ProcessEntry&>(process(_index));
     own.world_rank.store(rank, std::memory_order_relaxed);
+    own.reproducible.store(reproducible, std::memory_order_relaxed);
     own.said.store(static_cast<std::uint64_t>(ranks) << 32 | static_cast<std::uint32_t>(rank + 1),
                    std::memory_order_release);
     /// What is known now, and whether to wait for other processes.

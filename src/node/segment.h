@@ -40,6 +40,7 @@ struct ProcessEntry {
     /// From the launcher at first, and from agree_on_ranks() on from the MPI.
     std::atomic<std::int32_t> world_rank;
     std::atomic<std::uint64_t> said;  ///< from the MPI: ranks << 32 | (rank + 1); 0: nothing yet
+    std::atomic<bool> reproducible;   ///< AWAKEN_REPRODUCIBLE, which all ranks must set alike; before `said`
 };
 
 class KeptBlocks;
@@ -68,7 +69,7 @@ class Segment {
     /// come together, or when a process has ended or has said nothing for `patience`; then no process may use the
     /// segment.
     /// @param meanwhile called again and again while this process waits for the others.
-    [[nodiscard]] bool agree_on_ranks(int rank, int ranks, std::chrono::milliseconds patience,
+    [[nodiscard]] bool agree_on_ranks(int rank, int ranks, bool reproducible, std::chrono::milliseconds patience,
                                       const std::function<void()>& meanwhile);
 
     /// Number of processes that have joined so far, or had when the door was closed; <= local ranks of the job.

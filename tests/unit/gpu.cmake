@@ -65,7 +65,7 @@ if(AWAKEN_BUILD_EMULATOR AND TARGET emulator)
     # The kernels of collective operations, in both vendors' hands.
     foreach(vendor IN ITEMS cuda hip)
         emulator_test(gpu_combine_${vendor}_test ${vendor}:1 ${CMAKE_CURRENT_LIST_DIR}/gpu_combine_test.cpp)
-        target_link_libraries(gpu_combine_${vendor}_test PRIVATE awaken_gpu)
+        target_link_libraries(gpu_combine_${vendor}_test PRIVATE awaken_gpu awaken_host_fold)
     endforeach()
     target_compile_definitions(gpu_combine_cuda_test PRIVATE AWAKEN_TEST_HIP=0)
     target_compile_definitions(gpu_combine_hip_test PRIVATE AWAKEN_TEST_HIP=1)

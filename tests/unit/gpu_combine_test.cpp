@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "coll/device/host_fold.h"
 #include "emulator_support.h"
 #include "gpu/gpu.h"
 #include "gpu/kernels/codes.h"
@@ -569,6 +570,18 @@ void check(CombineTest& test, Random& random, const Case& one) {
         for (std::uint64_t i = 0; i < one.elements; ++i) {
             const std::size_t at = i * element_bytes(one.type);
             combine_reference(one.type, one.operation, result.data() + at, data + offsets[source] + at);
+        }
+    }
+    if (one.operation != ReductionOperation::copy) {  // the CPU computes the same where it folds
+        std::vector<const std::byte*> operands;
+        for (unsigned source = 0; source < one.sources; ++source) {
+            operands.push_back(data + offsets[source]);
+        }
+        std::vector<std::byte> folded(bytes);
+        coll::fold_on_host(code_of(one.type, one.operation), operands, folded.data(), one.elements);
+        for (std::size_t at = 0; at < bytes; at += element_bytes(one.type)) {
+            ASSERT_TRUE(same_element(one.type, folded.data() + at, result.data() + at))
+                << one.text() << ": byte " << at << " by the CPU";
         }
     }
     for (const std::size_t offset : target_offsets) {

@@ -308,13 +308,14 @@ TEST_F(SegmentTest, ProcessesAgreeOnTheirRanks) {
         if (child == 0) {
             std::string why;
             const auto theirs = Segment::join(job(6, 2), 8192, why, folder);
-            const bool sound = theirs != nullptr && theirs->agree_on_ranks(each.theirs, each.ranks, kLimit, [] {});
+            const bool sound =
+                theirs != nullptr && theirs->agree_on_ranks(each.theirs, each.ranks, false, kLimit, [] {});
             _exit(sound == each.sound ? 0 : 1);
         }
         while (mine->processes() < 2) {
             std::this_thread::yield();
         }
-        EXPECT_EQ(mine->agree_on_ranks(each.mine, each.ranks, kLimit, [] {}), each.sound);
+        EXPECT_EQ(mine->agree_on_ranks(each.mine, each.ranks, false, kLimit, [] {}), each.sound);
         int status = 0;
         ASSERT_EQ(waitpid(child, &status, 0), child);
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -335,8 +336,8 @@ TEST_F(SegmentTest, NobodyIsWaitedForThatIsNotToBeHeardOf) {
               }),
               0);
     ASSERT_EQ(mine->processes(), 2);
-    EXPECT_FALSE(mine->agree_on_ranks(0, 2, kLimit, [] {}));
-    EXPECT_FALSE(mine->agree_on_ranks(0, 2, kLimit, [] {})) << "the verdict stays";
+    EXPECT_FALSE(mine->agree_on_ranks(0, 2, false, kLimit, [] {}));
+    EXPECT_FALSE(mine->agree_on_ranks(0, 2, false, kLimit, [] {})) << "the verdict stays";
 }
 
 TEST_F(SegmentTest, ManyAtOnceGetOneSegmentAndOneIndexEach) {

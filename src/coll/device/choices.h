@@ -23,6 +23,8 @@ struct Choices {
     std::atomic<bool> any_node_comms{false};
     std::atomic<std::uint64_t> chunk_bytes{0};  ///< of pipelined collectives; 0: there was none yet
     std::atomic<int> inter_node_comms{0};       ///< inter-node communicators of the last hierarchical one
+    /// Reductions that were to fold in the order of the ranks, and did: by kernels, and by exchanged elements.
+    std::atomic<std::uint64_t> folded_by_kernels{0}, exchanged_in_rank_order{0};
 
     /// Whether the table chose the way of any collective.
     [[nodiscard]] bool were_used() const noexcept {

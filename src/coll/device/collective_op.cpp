@@ -758,7 +758,7 @@ void CollectiveOp::decide() {
         finish();
         return;
     }
-    _algorithm = node_comm._selection.choose(occasion(bytes));
+    _algorithm = choose(bytes);
     if (_algorithm == Algorithm::staged && _arguments.compulsory) {
         _algorithm = Algorithm::two_shot;
     }
@@ -812,16 +812,19 @@ void CollectiveOp::go_on() {
     go_on_with_kernels();
 }
 
-/// What the table is asked with, for so many bytes.
-Occasion CollectiveOp::occasion(const std::uint64_t bytes) const noexcept {
-    return {_arguments.kind, type_class_of(_arguments.kind, _arguments.code), _node_comm.members(), 1, bytes};
+/// What the table chooses for so many bytes.
+Algorithm CollectiveOp::choose(const std::uint64_t bytes) const noexcept {
+    const Occasion occasion{_arguments.kind, type_class_of(_arguments.kind, _arguments.code), _node_comm.members(), 1,
+                            bytes};
+    return _node_comm._selection.choose(occasion,
+                                        _arguments.in_rank_order ? std::optional(Algorithm::ccl) : std::nullopt);
 }
 
 /// Whether the table gives this collective to a library, and this member could use it.
 bool CollectiveOp::may_use_ccl() const {
     const Arguments& given = _arguments;
     if (!_takes_part || !_node_comm._may_use_library || _device < 0 || given.varying || !given.even ||
-        _node_comm._selection.choose(occasion(given.bytes)) != Algorithm::ccl) {
+        choose(given.bytes) != Algorithm::ccl) {
         return false;
     }
     const ccl::Library* const found = _engine->ccl();

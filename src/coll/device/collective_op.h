@@ -70,6 +70,8 @@ struct Arguments : Collective {
     bool may_be_in_order = false;
     /// Nothing else of this process can wait in the default stream before this operation does: one thread calls MPI.
     bool alone = false;
+    /// A reduction that folds in the order of the ranks whatever the table says: NCCL and RCCL may not.
+    bool in_rank_order = false;
     /// Why this member cannot take part in anything but the MPI's own collective. Null: it can. Static.
     const char* obstacle = nullptr;
 };
@@ -168,7 +170,7 @@ class CollectiveOp final : public Engine::Remains {
     void proposal();
     [[nodiscard]] bool all_have_proposed();
     void decide();
-    [[nodiscard]] Occasion occasion(std::uint64_t bytes) const noexcept;
+    [[nodiscard]] Algorithm choose(std::uint64_t bytes) const noexcept;
     [[nodiscard]] bool may_use_ccl() const;
     [[nodiscard]] bool wants_ccl();
     void go_on_with_kernels();
