@@ -37,6 +37,11 @@ struct Job {
     std::string no_gpu;  ///< why this rank uses no GPU; empty when it does
 };
 
+/// Whether all ranks have a GPU; rank 0 says why the command is not carried out otherwise. Collective.
+[[nodiscard]] bool all_have_gpus(const Job& job);
+/// All ranks are through: {"record": "done"}.
+void finish(const Job& job);
+
 /// One record {"record": "rank"} for each rank: where it runs, its GPU and its MPI; and one {"record": "libraries"}.
 void tell_facts(const Job& job);
 
@@ -51,5 +56,8 @@ void try_hardware(const Job& job, const Arguments& arguments);
 /// Messages between the ranks of each ordered pair: {"record": "pair"} with bandwidth, bandwidth in both directions at
 /// once, latency, and whether the data arrived.
 void measure_pairs(const Job& job, const Arguments& arguments);
+
+/// Sums on a communicator that asks for the order of the ranks: {"record": "sums"} for host and for device memory.
+void try_sums(const Job& job, const Arguments& arguments);
 
 }  // namespace awaken::probe

@@ -29,6 +29,7 @@ const std::map<std::string_view, Command>& commands() {
         {"cells", try_cells},
         {"hardware", try_hardware},
         {"pairs", measure_pairs},
+        {"sums", try_sums},
     };
     return table;
 }

@@ -308,7 +308,8 @@ void measure_pair(const Job& job, const int from, const int to, const Arguments&
                   {"path", pair.path()}});
 }
 
-/// Whether all ranks have a GPU; rank 0 says why the command is not carried out otherwise. Collective.
+}  // namespace
+
 bool all_have_gpus(const Job& job) {
     const int mine = job.no_gpu.empty() ? 1 : 0;
     const int all = bench::over_ranks(mine, MPI_MIN, job.communicator);
@@ -324,8 +325,6 @@ void finish(const Job& job) {
         write_record({{"record", "done"}});
     }
 }
-
-}  // namespace
 
 void try_hardware(const Job& job, const Arguments& arguments) {
     if (all_have_gpus(job)) {

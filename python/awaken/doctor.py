@@ -409,6 +409,12 @@ def rdma_facts() -> Report:
     }
 
 
+def examine_sums(examination: Examination) -> list[Report]:
+    """Whether reductions fold in the order of the ranks where a communicator asks for it, by kind of memory."""
+    ranks = len(examination.report["placement"]["ranks"]) or 2
+    return only(examination.probe(ranks, ["sums", "--kinds", "host,device"], with_awaken=True), "sums")
+
+
 def note_native_answer(examination: Examination) -> None:
     """Keeps the answer for others, by the identity of the library."""
     report = examination.report
@@ -512,6 +518,8 @@ def works_with_awaken(report: Report, *, matrix_asked: bool) -> bool:
         if part and not cells:
             return False  # no job could be run
         statuses += [cell["status"] for cell in cells]
+    if not all(record["same"] for record in report["sums"] or []):
+        return False
     failures = (*conformance.FAILURES, conformance.NOT_TRIED)
     return not any(status in failures for status in statuses) and report["awaken"].get("verified", True)
 
@@ -548,12 +556,14 @@ def examine(examination: Examination) -> None:
     report["build"] = mpi_build.examine(report["mpi"]["library"], examination.launcher.words)
     examine_placement(examination)
     report["native"] = report["awaken"] = report["hardware"] = report["cache"] = report["matrix"] = None
-    report["between_nodes"] = None
+    report["between_nodes"] = report["sums"] = None
     if report["gpu"]["found"]:
         examine_hardware(examination)
         report["native"] = examine_side(examination, with_awaken=False)
         report["awaken"] = examine_side(examination, with_awaken=True)
         report["between_nodes"] = examine_between_nodes(examination)
+        if report["awaken"]["gpu_aware"]:
+            report["sums"] = examine_sums(examination)
         note_native_answer(examination)
         if options.matrix:
             examine_matrix(examination)

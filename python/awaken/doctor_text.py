@@ -158,7 +158,19 @@ def verdict_lines(report: Report) -> list[tuple[str, str]]:
         if report["between_nodes"]:
             attempts = report["between_nodes"][key]
             lines.append(("  two nodes", attempts_text(attempts) if attempts else "no job could be run"))
+    if report["sums"] is not None:
+        lines.append(("sums", sums_text(report["sums"])))
     return lines
+
+
+def sums_text(sums: list[Report]) -> str:
+    if not sums:
+        return "not known: the probe came to no end"
+    wrong = [record["kind"] for record in sums if not record["same"]]
+    if wrong:
+        return f"AWAKEN_REPRODUCIBLE DOES NOT WORK with {' and '.join(wrong)} memory"
+    kinds = " and ".join(record["kind"] for record in sums)
+    return f"the same bits in {kinds} memory of {sums[0]['ranks']} ranks with AWAKEN_REPRODUCIBLE=1"
 
 
 def hardware_lines(report: Report) -> list[tuple[str, str]]:

@@ -25,8 +25,8 @@ with open(os.path.join(folder, "calls"), "a") as calls:
     calls.write(" ".join(words) + "\n")
 
 
-def tell(kind, **record):
-    print("@awaken " + json.dumps(dict(record, record=kind)), flush=True)
+def tell(what, /, **record):
+    print("@awaken " + json.dumps(dict(record, record=what)), flush=True)
 
 
 def hang():
@@ -40,7 +40,7 @@ if told.get("says"):
     sys.exit(told["says"])
 side = "awaken" if "AWAKEN=1" in words else "native"
 ranks = int(words[words.index("-n") + 1])
-what = next(word for word in words if word in ("facts", "hardware", "pairs", "cells", "bench"))
+what = next(word for word in words if word in ("facts", "hardware", "pairs", "sums", "cells", "bench"))
 if what == told.get("hangs_at"):
     hang()
 if what == "bench":
@@ -63,6 +63,8 @@ elif what == "hardware":
 elif what == "pairs":
     tell("pair", bytes=64, bandwidth_GBps=told["bandwidth_GBps"][side], both_GBps=1.0, latency_us=1.0, verified=True,
          path=told["path"] if side == "awaken" else "")
+elif what == "sums":
+    tell("sums", kind="device", ranks=2, same=told.get("same_sums", True))
 elif what == "cells":
     kinds = words[words.index("--kinds") + 1].split(",")
     names = words[words.index("--functions") + 1].split(",") if "--functions" in words else told["functions"]

@@ -119,6 +119,7 @@ REPORT = {
     "native": SIDE,
     "awaken": TIMED,
     "between_nodes": ({"native": [CELL], "awaken": [CELL]}, None),
+    "sums": [{"kind": str, "ranks": int, "same": bool}],
     "cache": {"file": str, "key": str, "written": bool},
     "matrix": MATRIX,
     "advice": [{"what": str, "why": str, "command": str}],

@@ -106,6 +106,13 @@ def test_a_matrix_without_jobs_keeps_everything_else(mpi: FakeMpi, tmp_path: Pat
     assert "1 not tried" in result.out
 
 
+def test_sums_with_other_bits_are_a_failure(mpi: FakeMpi, tmp_path: Path) -> None:
+    mpi.behave(same_sums=False)
+    result, report = run_doctor(mpi, tmp_path, "--no-cache")
+    assert result.status == 1 and report["works_with_awaken"] is False
+    assert "AWAKEN_REPRODUCIBLE DOES NOT WORK with device memory" in result.out
+
+
 # ------------------------------------------------------------------------------------------------------- surroundings
 
 
@@ -212,7 +219,7 @@ def test_how_open_mpi_and_its_ucx_were_built(tmp_path: Path) -> None:
     assert (found["ucx"]["library"], found["ucx"]["version"]) == (str(ucx / "libucp.so.0"), "1.17.0")
     assert found["ucx"]["gpus"] == ["rocm"] and f"LIBRARIES={ucx}" in found["ucx"]["configured"]
     (tmp_path / "ompi" / "bin" / "ompi_info").write_text("#!/bin/sh\nexit 1\n")
-    assert mpi_build.examine(str(source), ["mpiexec"]) == {"open_mpi": None, "ucx": None}
+    assert mpi_build.examine(str(source), [str(tmp_path / "nowhere" / "mpiexec")]) == {"open_mpi": None, "ucx": None}
 
 
 @pytest.mark.parametrize(
