@@ -48,8 +48,25 @@ def _number(value: float) -> str:
 
 
 def text_width(text: str, size: float) -> float:
-    """About how wide a text is drawn, in the units of `size`."""
-    return 0.56 * size * len(text)
+    """About how wide a text is drawn in a wide font, in the units of `size`."""
+    return 0.6 * size * len(text)
+
+
+def contrast(one: str, other: str) -> float:
+    """1 to 21, of two colours as #rrggbb. Source: WCAG 2.2, contrast ratio; it wants 4.5 for text."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def text_colour(ground: str) -> str:
+    """What is read best on that colour."""
+    return max("#ffffff", "#000000", key=lambda colour: contrast(colour, ground))
 
 
 class Drawing:

@@ -152,13 +152,14 @@ def _legend_lines(colours: dict[str, str]) -> int:
     return lines
 
 
-def draw(lanes: Sequence[Lane], window: tuple[float, float] | None, title: str) -> svg.Drawing:
-    """The picture of all lanes, or of what lies in the window (begin and end in seconds)."""
+def draw(lanes: Sequence[Lane], window: tuple[float, float] | None, title: str, note: str = "") -> svg.Drawing:
+    """The picture of all lanes, or of what lies in the window (begin and end in seconds). `note` stands behind the
+    title of the axis."""
     begin, end = window or _whole(lanes)
     lanes = _clipped(lanes, (begin, end))
     colours = _colours(lanes)
     rows = [rows_of(lane) for lane in lanes]
-    top = 42.0 if title else 24.0
+    top = 56.0 if title else 38.0
     body = sum(max(len(of_lane), 1) * ROW_HEIGHT + LANE_GAP for of_lane in rows)
     height = top + body + 24 + 16 * _legend_lines(colours)
     drawing = svg.Drawing(WIDTH, height, title or "timeline")
@@ -173,7 +174,8 @@ def draw(lanes: Sequence[Lane], window: tuple[float, float] | None, title: str) 
         x = LEFT + (tick / factor - begin) * scale
         drawing.line(x, top, x, top + body - LANE_GAP, svg.FAINT)
         drawing.text(x, top - 5, f"{tick:.6g}", anchor="middle", size=10)
-    drawing.text(LEFT - 12, top - 5, unit, anchor="end", size=10)
+    axis = f"time since the start, {unit}" + (f" ({note})" if note else "")
+    drawing.text((LEFT + WIDTH - RIGHT) / 2, top - 20, axis, anchor="middle", size=10)
 
     y = top + 4
     for lane, of_lane in zip(lanes, rows):
@@ -202,9 +204,4 @@ def _draw_row(
         drawing.rectangle(left, y, width, BAR_HEIGHT, colour, tooltip)
         taken, taken_by = max(taken, left + max(width, 2 * NARROWEST)), colour
         if width > svg.text_width(bar.name, 10) + 4:
-            drawing.text(left + 3, y + 10.5, bar.name, size=10, colour="#ffffff" if _is_dark(colour) else svg.INK)
-
-
-def _is_dark(colour: str) -> bool:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 140
+            drawing.text(left + 3, y + 10.5, bar.name, size=10, colour=svg.text_colour(colour))

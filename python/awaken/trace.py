@@ -527,7 +527,9 @@ def _draw(job: Job, options: argparse.Namespace, parser: argparse.ArgumentParser
         )
         for trace in job.ranks
     ]
-    timeline.draw(lanes, options.window or _application(job), options.title or "").save(options.picture)
+    application = None if options.window else _application(job)
+    note = "MPI_Init is left out" if application else ""
+    timeline.draw(lanes, options.window or application, options.title or "", note).save(options.picture)
 
 
 def _application(job: Job) -> tuple[float, float] | None:

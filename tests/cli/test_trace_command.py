@@ -13,7 +13,7 @@ from typing import Any
 
 import harness
 import pytest
-from awaken import trace
+from awaken import svg, trace
 from python_commands import ROOT, Done, run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -237,6 +237,10 @@ def test_the_picture_shows_ranks_as_lanes(folder: Path, tmp_path: Path) -> None:
     # Lengths are times: 2 ms beside 0.5 ms.
     stencil, send = bars["stencil"][0], bars["MPI_Send"][0]
     assert float(stencil.attrib["width"]) == pytest.approx(4 * float(send.attrib["width"]), rel=1e-2)
+    # The text of a bar stands out from its colour.
+    for text in root.iter(f"{SVG}text"):
+        if text.text == "stencil" and text.attrib["font-size"] == "10":
+            assert svg.contrast(text.attrib["fill"], stencil.attrib["fill"]) >= 4.5
     # What lies in another row does not lie at the same height.
     assert stencil.attrib["y"] != bars["MPI_Irecv"][0].attrib["y"]
 
@@ -250,6 +254,9 @@ def test_the_picture_begins_behind_the_start(tmp_path: Path) -> None:
         awaken(tmp_path, "--picture", picture, *words)
         bars = rectangles(picture)
         assert (len(bars.get("MPI_Init_thread", [])), len(bars["MPI_Send"])) == (starts, 4)
+        texts = [text.text for text in ElementTree.parse(picture).getroot().iter(f"{SVG}text")]
+        left_out = "" if starts else " (MPI_Init is left out)"
+        assert f"time since the start, ms{left_out}" in texts
 
 
 def test_a_window_cuts_what_it_does_not_show(folder: Path, tmp_path: Path) -> None:
