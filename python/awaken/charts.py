@@ -4,22 +4,27 @@
 Static pictures without script, so that they print and open anywhere. Each is drawn for a wide and for a narrow
 page, because text in an SVG shrinks with it; the page shows the one that fits. Colours are classes (s1 to s8, h0 to
 h5), which the page's style sheet gives values, for light and dark. Whoever cannot tell the colours has markers,
-dashes and a label at each line. All text is escaped.
+dashes, and a label at each line or a legend with both. All text is escaped.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from awaken import units
 from awaken.svg import escape, only_xml, shortened, ticks
 
-CHARACTER_WIDTH = 6.3
-"""Of the page's 11.5 px text, on average: labels are placed without measuring them."""
+CHARACTER_WIDTH = 6.9
+"""Of the page's 11.5 px text in a wide font, on average: labels are placed without measuring them."""
+BOLD_WIDTH = 7.6
+"""The same of a line's label."""
 LABEL_HEIGHT = 14.0
+KEY_WIDTH = 30.0
+"""Of the piece of a line that stands in front of its name in a legend."""
 SERIES_STYLES = 8
 
 
@@ -31,11 +36,12 @@ class Layout:
     width: int
     height: int
     label_characters: int
+    """A line with a longer name has no label at its end; a legend under the plot then names all lines."""
     size_ticks: int
 
 
 WIDE = Layout("wide", 552, 344, 26, 8)
-NARROW = Layout("narrow", 346, 300, 13, 5)
+NARROW = Layout("narrow", 346, 280, 0, 5)
 FULL = Layout("wide", 1128, 344, 40, 12)
 """A wide page's whole width; WIDE is half of it."""
 FILE = Layout("file", 720, 400, 26, 10)
@@ -78,12 +84,15 @@ def legend(names: Iterable[tuple[str, int]]) -> str:
 
 
 def distinct(labels: Sequence[str], characters: int) -> list[str]:
-    """Labels cut to so many characters, in the middle where their beginnings are alike."""
-    cut = [shortened(label, characters) for label in labels]
-    if len(set(cut)) == len(set(labels)):
-        return cut
-    head, tail = characters // 2 - 1, characters - characters // 2
-    return [label if len(label) <= characters else f"{label[:head]}…{label[-tail:]}" for label in labels]
+    """Labels cut to so many characters, with as much of their ends as tells them apart."""
+    for tail in range(characters):
+        head = characters - 1 - tail
+        cut = [
+            label if len(label) <= characters else f"{label[:head]}…{label[len(label) - tail :]}" for label in labels
+        ]
+        if len(set(cut)) == len(set(labels)):
+            return cut
+    return [shortened(label, characters) for label in labels]
 
 
 def svg(layout: Layout, height: float, title: str, description: str, body: Iterable[str]) -> str:
@@ -226,15 +235,18 @@ def line_chart(
     x_low, x_high = min(mark.x for mark in marks), max(mark.x for mark in marks)
     if x_low == x_high:
         x_low, x_high = x_low / 2, x_high * 2
-    labels = distinct([line.label for line in lines], layout.label_characters)
     y_axis_values = (ratio_ticks if ratio else decade_ticks)(y_low / margin, y_high * margin)
     left = 10 + CHARACTER_WIDTH * max((len(y_text(tick)) for tick in y_axis_values), default=5)
-    right = layout.width - 16 - CHARACTER_WIDTH * max(len(label) for label in labels)
-    top, bottom = 26.0, layout.height - 40.0
+    at_ends = all(len(line.label) <= layout.label_characters for line in lines)
+    widest = max(len(line.label) for line in lines) if at_ends else 0
+    right = layout.width - 16 - BOLD_WIDTH * widest
+    y_titles = textwrap.wrap(y_title, int(layout.width / CHARACTER_WIDTH))
+    top = 26.0 + LABEL_HEIGHT * (len(y_titles) - 1)
+    bottom = layout.height - 40.0
     x = Axis(x_low, x_high, left + 6, right - 6)
     y = Axis(y_low / margin, y_high * margin, bottom, top)
 
-    body = [text(2, 12, y_title, "axis")]
+    body = [text(2, 12 + LABEL_HEIGHT * index, part, "axis") for index, part in enumerate(y_titles)]
     for tick in y_axis_values:
         emphasis = "base" if ratio and tick == 1 else "grid"
         body.append(
@@ -251,17 +263,76 @@ def line_chart(
     body += [_band(line, x, y) for line in lines]
     for line in lines:
         body.append(_path(line, x, y))
-    wanted = [y(line.marks[-1].y) for line in lines]
-    placed = spread(wanted, top + 4, bottom, LABEL_HEIGHT)
-    for line, label, at, want in zip(lines, labels, placed, wanted):
+    if at_ends:
+        body += _end_labels(lines, x, y)
+        return svg(layout, layout.height, title, description, body)
+    keys, height = _keys(layout, sorted(lines, key=lambda line: -line.marks[-1].y))
+    return svg(layout, layout.height + height, title, description, body + keys)
+
+
+def _end_labels(lines: Sequence[Line], x: Axis, y: Axis) -> list[str]:
+    """Beside the plot, with a leader where a label had to move; inside of it where a line ends early."""
+    body = []
+    right = x.last_px + 6
+    reaching = [line for line in lines if right - x(line.marks[-1].x) <= 12]
+    wanted = [y(line.marks[-1].y) for line in reaching]
+    for line, at, want in zip(reaching, spread(wanted, y.last_px + 4, y.first_px, LABEL_HEIGHT), wanted):
         end = x(line.marks[-1].x)
-        if abs(at - want) > 3 or right - end > 12:
+        if abs(at - want) > 3:
             body.append(f'<line class="leader" x1="{end + 5:.1f}" y1="{want:.1f}" x2="{right + 4:.1f}" y2="{at:.1f}"/>')
-        shown = text(right + 7, at + 4, label, f"label t{line.style}")
-        body.append(
-            shown.replace("</text>", f"<title>{escape(line.label)}</title></text>") if label != line.label else shown
+        body.append(text(right + 7, at + 4, line.label, f"label t{line.style}"))
+    taken = [point for line in lines for point in _points_along(line, x, y)]
+    for line in lines:
+        if line in reaching:
+            continue
+        width = BOLD_WIDTH * len(line.label)
+        end, level = x(line.marks[-1].x), y(line.marks[-1].y)
+        # The left edge and the base line of the label: behind the mark, above and below it, in front of it.
+        above, below, before = level - 9, level + 18, end - width - 9
+        places = [
+            (end + 9, level + 4), (end - width / 2, above), (end - width / 2, below),
+            (before, level + 4), (end - width, above), (end - width, below), (end, above), (end, below),
+        ]  # fmt: skip
+        inside = [
+            (at, base)
+            for at, base in places
+            if x.first_px <= at <= right - width and y.last_px + 10 <= base <= y.first_px - 3
+        ]
+        at, base = min(
+            inside or places[3:4],
+            key=lambda place: sum(
+                place[0] - 3 < px < place[0] + width + 3 and place[1] - 12 < py < place[1] + 5 for px, py in taken
+            ),
         )
-    return svg(layout, layout.height, title, description, body)
+        body.append(text(at, base, line.label, f"label t{line.style}"))
+        taken += [(at + part * width / 16, base - 4) for part in range(17)]
+    return body
+
+
+def _points_along(line: Line, x: Axis, y: Axis) -> list[tuple[float, float]]:
+    """So near to one another that no label fits between two of them."""
+    marks = [(x(mark.x), y(mark.y)) for mark in line.marks]
+    steps = [part / 32 for part in range(32)]
+    return marks + [
+        (px + (to_x - px) * part, py + (to_y - py) * part)
+        for (px, py), (to_x, to_y) in zip(marks, marks[1:])
+        for part in steps
+    ]
+
+
+def _keys(layout: Layout, lines: Sequence[Line]) -> tuple[list[str], float]:
+    """A legend under a plot, and its height: a piece of each line and its whole name, in several rows if it is long."""
+    body, y = [], layout.height + LABEL_HEIGHT
+    for line in lines:
+        body.append(
+            f'<line class="line s{line.style}" x1="2" x2="{KEY_WIDTH - 6:g}" y1="{y - 4:g}" y2="{y - 4:g}"/>'
+            f'<g class="mark f{line.style}">{_marker(line.style, KEY_WIDTH / 2 - 2, y - 4)}</g>'
+        )
+        for part in textwrap.wrap(line.label, int((layout.width - KEY_WIDTH) / BOLD_WIDTH)) or [""]:
+            body.append(text(KEY_WIDTH, y, part, f"label t{line.style}"))
+            y += LABEL_HEIGHT
+        y += 3
+    return body, y - layout.height - LABEL_HEIGHT + 4
 
 
 def _band(line: Line, x: Axis, y: Axis) -> str:
@@ -320,12 +391,14 @@ def heat_map(
     column_title: str,
 ) -> str:
     """A matrix of coloured cells with their text; a cell without value is hatched."""
-    characters = 8 if layout is NARROW else layout.label_characters
-    left = 14 + CHARACTER_WIDTH * max(len(shortened(row, characters)) for row in rows)
+    characters = layout.label_characters or 8
+    rows, columns = distinct(rows, characters), distinct(columns, characters)
+    left = 14 + CHARACTER_WIDTH * max(map(len, rows))
     cell_width = min((layout.width - left - 4) / len(columns), 84.0)
     cell_height = 30.0 if layout is NARROW else 34.0
-    turned = CHARACTER_WIDTH * max(len(shortened(column, characters)) for column in columns) > cell_width - 8
-    top = 22.0 + (CHARACTER_WIDTH * max(len(shortened(column, characters)) for column in columns) if turned else 18.0)
+    column_width = CHARACTER_WIDTH * max(map(len, columns))
+    turned = column_width > cell_width - 8
+    top = 22.0 + (column_width if turned else 18.0)
     body = [
         text(2, 12, f"{row_title} ↓", "axis"),
         text(left + len(columns) * cell_width / 2, 12, f"{column_title} →", "axis", "middle"),
@@ -333,13 +406,13 @@ def heat_map(
     for index, column in enumerate(columns):
         at = left + (index + 0.5) * cell_width
         if turned:
-            label = text(0, 4, shortened(column, characters), "tick")
+            label = text(0, 4, column, "tick")
             body.append(f'<g transform="translate({at:.1f} {top - 4:.1f}) rotate(-90)">{label}</g>')
         else:
-            body.append(text(at, top - 5, shortened(column, characters), "tick", "middle"))
+            body.append(text(at, top - 5, column, "tick", "middle"))
     for index, row in enumerate(rows):
         y = top + index * cell_height
-        body.append(text(left - 6, y + cell_height / 2 + 4, shortened(row, characters), "tick", "end"))
+        body.append(text(left - 6, y + cell_height / 2 + 4, row, "tick", "end"))
         for position, cell in enumerate(cells[index]):
             style = "missing" if cell.level is None else f"h{cell.level}"
             x = left + position * cell_width
@@ -391,10 +464,22 @@ def share_bars(layout: Layout, bars: Sequence[Bar], *, title: str, description: 
                 f'height="17" rx="2"/>{inside}<title>{escape(said)}</title></g>'
             )
             x += width
-    return svg(layout, len(bars) * row + 4, title, description, body)
+    bottom = len(bars) * row
+    for percent in (0, 25, 50, 75, 100):
+        x = 2 + percent / 100 * (layout.width - 4)
+        body.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom:.1f}" y2="{bottom + 4:.1f}"/>')
+        anchor = "start" if percent == 0 else "end" if percent == 100 else "middle"
+        body.append(text(x, bottom + 16, f"{percent}", "tick", anchor))
+    body.append(text(layout.width / 2, bottom + 31, "share of the bytes, %", "axis", "middle"))
+    return svg(layout, bottom + 36, title, description, body)
 
 
 # ------------------------------------------------------------------------------------------------------------ timeline
+
+
+ROW_HEIGHT = 18.0
+MOST_ROWS = 16
+"""Of a lane. Bars of the last one may lie over one another, and have no text."""
 
 
 @dataclass(frozen=True)
@@ -410,40 +495,53 @@ class Block:
 def timeline(
     layout: Layout, lanes: Sequence[str], blocks: Sequence[Block], end_us: float, *, title: str, description: str
 ) -> str:
-    """Blocks on lanes over time from 0 to `end_us`. Nested blocks are drawn one over the other, the inner lower."""
-    lane_height, gap = 26.0, 12.0
-    characters = 11 if layout is NARROW else 24
-    names = [[shortened(part, characters) for part in lane.split(", ", 1)] for lane in lanes]
+    """Blocks on lanes over time from 0 to `end_us`. What overlaps has a row of its own: calls by their depth, what is
+    under way beside something else below it."""
+    characters = 13 if layout is NARROW else 24
+    parts = [lane.partition(", ")[::2] for lane in lanes]
+    processes, threads = (distinct(column, characters) for column in zip(*parts))
+    names = [[part for part in name if part] for name in zip(processes, threads)]
     left = 10 + CHARACTER_WIDTH * max(len(part) for name in names for part in name)
     width = layout.width - left - 8
-    bottom = len(lanes) * (lane_height + gap) + 8
     scale = width / end_us if end_us > 0 else 0.0
-    body = []
-    for tick in ticks(0.0, end_us, 3 if layout is NARROW else 8):
-        x = left + tick * scale
-        body.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{bottom:.1f}"/>')
-        body.append(text(x, bottom + 15, units.time(tick) if tick else "0", "tick", "middle"))
-    for index in range(len(lanes)):
-        y = 8 + index * (lane_height + gap)
-        first = y + lane_height / 2 + (4 if len(names[index]) == 1 else -1)
-        body += [text(left - 6, first + 12 * line, part, "tick", "end") for line, part in enumerate(names[index])]
-        body.append(
-            f'<line class="grid" x1="{left:.1f}" x2="{left + width:.1f}" '
-            f'y1="{y + lane_height:.1f}" y2="{y + lane_height:.1f}"/>'
-        )
-        open_until: list[float] = []
-        for block in blocks:
-            if block.lane != index:
-                continue
-            open_until = [until for until in open_until if until > block.start]
-            depth = min(len(open_until), 3)
-            open_until.append(block.start + block.length)
-            x, block_width = left + block.start * scale, max(block.length * scale, 0.6)
-            inside = ""
-            if depth == 0 and block_width > 10 + CHARACTER_WIDTH * len(block.label):
-                inside = text(x + 4, y + 16, block.label, "in")
+    body: list[str] = []
+    y = 8.0
+    for index, name in enumerate(names):
+        placed = _rows([block for block in blocks if block.lane == index])
+        depth = max((row for row, _ in placed), default=0) + 1
+        lane_height = max(ROW_HEIGHT * depth, 12.0 * len(name) + 4)
+        body += [text(left - 6, y + 13 + 12 * line, part, "tick", "end") for line, part in enumerate(name)]
+        for row, block in placed:
+            x, block_width = left + block.start * scale, max(block.length * scale, 1.2)
+            shown = row < MOST_ROWS - 1 and block_width > 8 + CHARACTER_WIDTH * len(block.label)
+            inside = text(x + 4, y + row * ROW_HEIGHT + 13, block.label, "in") if shown else ""
             body.append(
-                f'<g class="bar b{block.style}"><rect x="{x:.1f}" y="{y + depth * 6:.1f}" width="{block_width:.1f}" '
-                f'height="{lane_height - depth * 6:.1f}"/>{inside}<title>{escape(block.title)}</title></g>'
+                f'<g class="bar b{block.style}"><rect x="{x:.1f}" y="{y + row * ROW_HEIGHT:.1f}" '
+                f'width="{block_width:.1f}" height="{ROW_HEIGHT - 1:.1f}"/>{inside}<title>{escape(block.title)}</title>'
+                "</g>"
             )
-    return svg(layout, bottom + 22, title, description, body)
+        y += lane_height + 5
+        body.append(f'<line class="grid" x1="{left:.1f}" x2="{left + width:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        y += 6
+    unit, unit_us = next(((unit, us) for unit, us in (("s", 1e6), ("ms", 1e3)) if end_us >= 2 * us), ("µs", 1.0))
+    grid: list[str] = []
+    for tick in ticks(0.0, end_us / unit_us, 3 if layout is NARROW else 8):
+        x = left + tick * unit_us * scale
+        grid.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{y:.1f}"/>')
+        grid.append(text(x, y + 15, f"{tick:.6g}", "tick", "middle"))
+    grid.append(text(left + width / 2, y + 31, f"time since the start, {unit}", "axis", "middle"))
+    return svg(layout, y + 38, title, description, grid + body)
+
+
+def _rows(blocks: Sequence[Block]) -> list[tuple[int, Block]]:
+    """Each block with the first row of its lane that is free when it begins; the last row takes what is left over."""
+    free_from = [-math.inf]
+    placed = []
+    for block in sorted(blocks, key=lambda block: (block.start, -block.length)):
+        row = next((row for row, until in enumerate(free_from) if until <= block.start), len(free_from))
+        row = min(row, MOST_ROWS - 1)
+        if row == len(free_from):
+            free_from.append(-math.inf)
+        free_from[row] = max(free_from[row], block.start + block.length)
+        placed.append((row, block))
+    return placed

@@ -28,7 +28,7 @@ from awaken.findings import (
     named_applications,
     what_ran,
 )
-from awaken.page_style import STYLE
+from awaken.page_style import SCROLLING, STYLE
 from awaken.report_data import Report, differing_settings, machine, shared_manifest
 from awaken.results import (
     BANDWIDTH,
@@ -58,7 +58,6 @@ PATH_STYLES = {
 HEAT_LEVELS = 6
 SAME_DEVICE = "the same GPU"
 """Of a cell on the diagonal: no reason that needs telling."""
-SCROLLING = '<div class="scroll" role="region" aria-label="table" tabindex="0">'
 MOST_COLOURS = 12
 """Of one legend."""
 MOST_ROWS = 400

@@ -7,6 +7,9 @@ One hue for each thing that is compared (s1 to s8: those of Okabe and Ito, darke
 
 from __future__ import annotations
 
+SCROLLING = '<div class="scroll" role="region" aria-label="table" tabindex="0">'
+"""The beginning of what is scrolled where it is too wide."""
+
 STYLE = """\
 :root {
   color-scheme: light;
@@ -14,8 +17,8 @@ STYLE = """\
   --good: #00694b; --good-tint: #e2f3ec; --bad: #a63603; --bad-tint: #fdeae0; --note: #7a5200; --note-tint: #fdf3dc;
   --s0: #59636e; --s1: #0064a4; --s2: #b64a00; --s3: #007a5a; --s4: #7b3f99; --s5: #8a6d00; --s6: #b0306f;
     --s7: #31708f; --s8: #4d4d4d;
-  --h0: #eaf2fa; --h1: #c3dcf0; --h2: #8fbfe2; --h3: #4f97cb; --h4: #1f6cae; --h5: #0b4783; --hl: #ffffff;
-    --hd: #12263a;
+  --h0: #eaf2fa; --h1: #c3dcf0; --h2: #8fbfe2; --h3: #4f97cb; --h4: #1f6cae; --h5: #0b4783;
+    --on-low: #12263a; --on-high: #ffffff;
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
@@ -24,8 +27,8 @@ STYLE = """\
     --good: #5fd0a6; --good-tint: #14332a; --bad: #ff9d6c; --bad-tint: #3c2215; --note: #e9bf5b; --note-tint: #352a12;
     --s0: #a3adb8; --s1: #6cb6f2; --s2: #f39a5c; --s3: #4fcfa4; --s4: #c99be6; --s5: #dcc04c; --s6: #f088b8;
       --s7: #86c7dd; --s8: #c4c4c4;
-    --h0: #1b2733; --h1: #1d3a57; --h2: #21537f; --h3: #2c74ad; --h4: #57a0d8; --h5: #a5d2f5; --hl: #f2f7fc;
-      --hd: #0c1a28;
+    --h0: #1b2733; --h1: #1d3a57; --h2: #21537f; --h3: #2c74ad; --h4: #57a0d8; --h5: #a5d2f5;
+      --on-low: #f2f7fc; --on-high: #0c1a28;
   }
 }
 * { box-sizing: border-box; }
@@ -64,7 +67,7 @@ article { min-width: 0; }
 figure { margin: 8px 0 0; min-width: 0; }
 figcaption { font-size: 13.5px; line-height: 1.45; margin-top: 2px; }
 .legend { font-size: 13.5px; color: var(--soft); }
-.legend span { display: inline-block; margin-right: 16px; white-space: nowrap; }
+.legend span { display: inline-block; margin-right: 16px; overflow-wrap: anywhere; }
 .legend svg { display: inline-block; width: 11px; height: 11px; margin-right: 5px; }
 figure h4 { font-size: 14px; margin: 8px 0 4px; }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
@@ -96,8 +99,8 @@ svg .t0 { fill: var(--s0); } svg .t1 { fill: var(--s1); } svg .t2 { fill: var(--
 svg .bar .in { fill: var(--page); } svg .b0 .in { fill: var(--text); }
 .h0 rect { fill: var(--h0); } .h1 rect { fill: var(--h1); } .h2 rect { fill: var(--h2); } .h3 rect { fill: var(--h3);
   } .h4 rect { fill: var(--h4); } .h5 rect { fill: var(--h5); }
-svg .cell text { fill: var(--hd); }
-svg .h3 text, svg .h4 text, svg .h5 text { fill: var(--hl); }
+svg .cell text { fill: var(--on-low); }
+svg .h4 text, svg .h5 text { fill: var(--on-high); }
 .missing rect { fill: var(--panel); stroke: var(--edge); stroke-dasharray: 3 3; }
 svg .missing text { fill: var(--soft); }
 .scroll { overflow-x: auto; margin: 10px 0; }
@@ -108,8 +111,9 @@ tbody th { color: var(--text); font-weight: 500; }
 td.number, th.number { text-align: right; white-space: nowrap; }
 td.prose { overflow-wrap: anywhere; min-width: 16ch; }
 .matrix { font-size: 13px; }
-.matrix th, .matrix td { padding: 2px 10px 2px 0; }
+.matrix th, .matrix td { padding: 2px 10px 2px 0; white-space: nowrap; }
 .matrix td { border-left: 3px solid var(--page); padding-left: 8px; }
+.matrix .family { color: var(--soft); padding-top: 16px; }
 .works { background: var(--good-tint); color: var(--good); }
 .neither { background: var(--panel); color: var(--soft); }
 .failed { background: var(--bad-tint); color: var(--bad); font-weight: 650; }
