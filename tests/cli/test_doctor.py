@@ -19,7 +19,7 @@ from typing import Any
 import child_jobs
 import harness
 import pytest
-from awaken import conformance, conformance_page, jobs, native_cache, placement, transport
+from awaken import conformance, conformance_page, jobs, native_cache, page_style, placement, transport
 from shapes import NUMBER, check
 
 Find = Callable[[str], harness.Mpi]
@@ -532,6 +532,40 @@ def test_placement_warnings() -> None:
         ("far NUMA node", [2]),
     ]
     assert placement.numbers_text([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
+
+
+def matrix_page(matrix: dict[str, Any]) -> str:
+    report = {"mpi": {"name": "MPICH", "library": "libmpi.so"}, "gpu": {"name": "GPU", "runtime": "CUDA"}}
+    facts = {"host": "node1", "date": "today", "emulated": False, "matrix": matrix}
+    return conformance_page.page({**report, **facts})
+
+
+def test_the_page_has_the_reports_style_and_counts() -> None:
+    """Each status has one of the style sheet's three looks, and each side is judged by its failures."""
+    cells = [
+        {
+            "function": f"MPI_{status}",
+            "family": "all",
+            "kind": "device",
+            "native": {"status": status, "text": ""},
+            "awaken": {"status": "works", "text": ""},
+        }
+        for status in conformance.STATUSES
+    ]
+    sides = {"seconds": {"native": 2.0, "awaken": 1.0}, "jobs": {"native": 5, "awaken": 1}}
+    page = matrix_page({"kinds": ["device"], "ranks": 2, "cells": cells, **sides})
+    assert page_style.STYLE in page
+    looks = {
+        text: look for look, text in re.findall(r'<td class="(\w+)" title="">([^<]+)</td>', page) if text != "works"
+    }
+    assert set(looks) == set(conformance.STATUSES) - {"works"}
+    assert {status for status, look in looks.items() if look == "failed"} == set(conformance.FAILURES)
+    assert {look for status, look in looks.items() if status not in conformance.FAILURES} == {"neither"}
+    assert all(f".{look} {{" in page_style.STYLE for look in {"works", *looks.values()})
+    total = len(conformance.STATUSES)
+    bad, good = re.findall(r'<li class="(\w+)">.*?headline">([^<]+)<', page)
+    assert bad == ("bad", f"1 of {total} cells work") and good == ("good", f"{total} of {total} cells work")
+    assert "2.0 s in 5 jobs" in page and "1.0 s in 1 job<" in page
 
 
 def test_the_page_escapes_what_comes_from_outside() -> None:
