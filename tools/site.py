@@ -42,6 +42,8 @@ def stage(first: Path) -> None:
             file = linked / "README.md" if linked.is_dir() else linked
             if file.is_file() and ROOT in file.parents:
                 waiting.append(file)
+        # Code forges read Markdown in HTML as it is; MkDocs only where it is told to (the extension md_in_html).
+        text = text.replace("<details>\n", '<details markdown="1">\n')
         target.write_text(LINK.sub(partial(to_a_page, path), text), encoding="utf-8")
 
 
