@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import harness
 import pytest
@@ -21,6 +22,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (RO
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+SVG = "{http://www.w3.org/2000/svg}"
 HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)
 
 
@@ -74,6 +76,25 @@ def test_the_graphs_program_is_shown_as_it_is() -> None:
     program = [line.strip() for line in (ROOT / "apps" / "examples" / "graph_halo.cpp").read_text().splitlines()]
     assert shown
     assert {line.strip() for line in shown} <= set(program)
+
+
+@pytest.mark.parametrize(("page", "picture"), [("2-staged", "path-staged"), ("3-device-pointers", "path-direct")])
+def test_a_drawing_shows_the_steps_in_order(page: str, picture: str) -> None:
+    """Each step has its number at an arrow and in front of its words, and nothing leaves the frame."""
+    assert f"](../images/{picture}.svg)" in (ROOT / "docs" / "tutorial" / f"{page}.md").read_text()
+    drawing = ElementTree.parse(ROOT / "docs" / "images" / f"{picture}.svg").getroot()
+    width, height = float(drawing.attrib["width"]), float(drawing.attrib["height"])
+    texts = [(text.text or "", float(text.attrib["x"]), float(text.attrib["y"])) for text in drawing.iter(f"{SVG}text")]
+    numbers = [(int(text), x, y) for text, x, y in texts if text.isdecimal()]
+    heads = list(drawing.iter(f"{SVG}polyline"))
+    assert sorted(number for number, _, _ in numbers) == sorted([*range(1, len(heads) + 1)] * 2)
+    steps = numbers[: len(heads)]
+    assert [number for number, _, _ in sorted(steps, key=lambda one: one[2])] == list(range(1, len(heads) + 1))
+    for _, x, y in steps:
+        assert any(abs(y - other_y) < 6 and other_x > x and len(text) > 20 for text, other_x, other_y in texts)
+    for text, x, y in texts:
+        assert 0 <= x <= width and 10 <= y <= height - 4, text
+        assert x > 100 or x + 0.6 * 13 * len(text) <= width, text
 
 
 def check(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,8 @@
     python3 tools/docs.py --check   says what is not current (exit status 1), as the test suite does
 
 In the pages, what stands between `<!-- data: NAME -->` and `<!-- end of data -->` is made here; all else is written by
-hand. Pictures go to docs/images, drawn by the charts of `awaken report`. The same data make the same bytes.
+hand. Pictures go to docs/images: the charts of `awaken report`, and the drawings of drawings.py. The same data make the
+same bytes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 
+import drawings  # noqa: E402
 from awaken import charts, curves, readers, units  # noqa: E402
 from awaken.curves import Labelled, Picture  # noqa: E402
 from awaken.results import Document, Point, Series  # noqa: E402
@@ -435,7 +437,7 @@ def filled(text: str, data: Data, prefix: str) -> str:
 
 def outputs(root: Path, data: Data) -> dict[Path, str]:
     """All files that are made, with their content."""
-    made = {root / "docs" / "images" / name: text for name, text in pictures(data).items()}
+    made = {root / "docs" / "images" / name: text for name, text in {**pictures(data), **drawings.pictures()}.items()}
     for page in PAGES:
         path = root / page
         if path.exists():
