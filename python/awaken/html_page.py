@@ -326,9 +326,11 @@ def _path_report(report: PathReport) -> str:
     chart = charts.both(
         lambda layout: charts.share_bars(layout, bars[:12], title=f"Paths of {report.title}", description=caption)
     )
+    names = dict.fromkeys(part[0] for bar in bars[:12] for part in bar.parts)
+    colours = charts.legend((name, PATH_STYLES.get(name, 8)) for name in names)
     fallbacks = [(function, reason, str(times)) for function, reason, times in report.fallbacks]
     reasons = table(("function", "why it went another way", "times"), fallbacks, (2,)) if fallbacks else ""
-    return f"<article>{heading}{_figure(chart, caption)}{reasons}</article>"
+    return f"<article>{heading}{colours}{_figure(chart, caption)}{reasons}</article>"
 
 
 # -------------------------------------------------------------------------------------------------------- the topology

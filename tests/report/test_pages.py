@@ -111,6 +111,14 @@ def test_every_section_and_every_chart_is_there(report: Report) -> None:
     assert source.count('<div class="wide">') == source.count('<div class="narrow">') == len(charts) / 2
 
 
+def test_ways_that_are_a_sliver_of_a_bar_are_named(tmp_path: Path) -> None:
+    sums = [("MPI_Send", "direct", 90, 9000), ("MPI_Send", "staged-large", 1, 8)]
+    (tmp_path / "paths.json").write_text(json.dumps(logs.path_report(sums, "")))
+    page = html_page.page(report_on([tmp_path / "paths.json"]))
+    (legend,) = re.findall(r'<p class="legend">(.*?)</p>', page)
+    assert re.sub("<[^>]*>", " ", legend).split() == ["direct", "staged-large"]
+
+
 def test_every_chart_is_well_formed_and_within_its_frame(report: Report) -> None:
     for source in re.findall(r"<svg.*?</svg>", html_page.page(report), re.DOTALL):
         chart = ElementTree.fromstring(source)
