@@ -41,7 +41,7 @@ for variable in OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID MV2_COMM_WORLD_LOCAL_
     [ -z "$local_rank" ] || break
 done
 case $local_rank in
-    "") fail "no variable tells the rank on this host: start it by mpiexec or srun, or set SLURM_LOCALID" ;;
+    "") fail "no variable gives the rank on this host: start it by mpiexec or srun, or set SLURM_LOCALID" ;;
     *[!0-9]*) fail "$variable=$local_rank is not a number" ;;
 esac
 
@@ -128,7 +128,7 @@ fi
 case $count in
     *[!0-9]*) fail "BIND_GPU_COUNT=$count is not a number" ;;
     *[1-9]*) ;;
-    *) fail "there is no GPU on this host, or none that nvidia-smi or /sys tells of: set BIND_GPU_COUNT" ;;
+    *) fail "there is no GPU on this host, or none that nvidia-smi or /sys reports: set BIND_GPU_COUNT" ;;
 esac
 
 gpu=$((local_rank % count))

@@ -473,9 +473,11 @@ def show_without_awaken(runner: Runner, run: Run) -> bool:
         say("    it runs: on this machine the CPU, or this MPI, reaches device memory by itself")
         return True
     if how is None:
-        report_failure(run.title, f"was to die of a signal, but ended with status {outcome.status}", outcome.output)
+        report_failure(
+            run.title, f"should have died of a signal, but ended with status {outcome.status}", outcome.output
+        )
         return False
-    say(f"    it dies: {how}, exit status {outcome.status}, as this MPI cannot read device memory")
+    say(f"    it crashes: {how}, exit status {outcome.status}, as this MPI cannot read device memory")
     return True
 
 
@@ -522,7 +524,7 @@ def write_sample(command: Sequence[str], environment: dict[str, str], timeout_s:
     if outcome.status != 0:
         report_failure("awaken report", f"ended with status {outcome.status}", outcome.output)
         return False
-    say(f"    what one of real GPUs says, from {measured.relative_to(ROOT)}: {page}")
+    say(f"    a report on real GPUs, from {measured.relative_to(ROOT)}: {page}")
     return True
 
 

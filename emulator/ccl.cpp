@@ -162,7 +162,7 @@ void join(const Joining& joining) {
     const bool gives_up = faults.failing_ccl_rank == joining.rank;
     const Failure injected{Result::system_error, "injected failure: this rank does not initialise"};
     if (faults.silent_ccl_rank == joining.rank) {
-        throw Failure{injected.result, injected.text + ", and tells nobody"};
+        throw Failure{injected.result, injected.text + ", and reports it to no other rank"};
     }
     std::unique_ptr<Mesh> mesh;
     try {

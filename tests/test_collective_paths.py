@@ -118,7 +118,7 @@ def test_neighbourhoods_are_messages(mpi: str, emulate: str, ranks: int, run: Ru
         outcome = run(
             mpi, {"AWAKEN_COLLECTIVES": rows}, "--mix=device", "--filter=neighbour", ranks=ranks, emulate=emulate
         )
-        assert "some edges of a graph are known at one of their ends only" in outcome.reasons
+        assert "some edges of the graph are known to one of their two ranks only" in outcome.reasons
         assert ("the table of algorithms says so" in outcome.reasons) == (path == "staged")
         for function in ("alltoall", "allgather"):
             for form in (f"MPI_Neighbor_{function}", f"MPI_Ineighbor_{function}"):
@@ -568,4 +568,4 @@ def test_a_table_that_has_no_part_is_told(mpi_named: Callable[[str], harness.Mpi
         mpich = mpi_named("mpich")
         program: list[str | Path] = [mpich.programs / "collectives", "--gpu=cuda", "--mix=device", "--filter=bcast"]
         harness.run_ranks(mpich, 2, program, emulate="cuda:2", environment=environment).check()
-        assert ("AWAKEN_COLLECTIVES had no part: AWAKEN_PATH=ring" in report.read_text()) == told
+        assert ("AWAKEN_COLLECTIVES had no effect: AWAKEN_PATH=ring" in report.read_text()) == told

@@ -37,7 +37,10 @@ def test_facts_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("begins Isend\nsomewhere Irecv\n", r"functions.txt:2: somewhere is no fact: use one of begins, polls"),
+        (
+            "begins Isend\nsomewhere Irecv\n",
+            r"functions.txt:2: somewhere is not a known property: use one of begins, polls",
+        ),
         ("\nbegins Isned\n", r"functions.txt:2: no header declares MPI_Isned"),
         ("begins Isend\npolls Isend\n", r"functions.txt:2: Isend is named twice \(begins, polls\)"),
         ("takes Isend\ntakes Isend\n", r"functions.txt:2: Isend is named twice \(takes, takes\)"),

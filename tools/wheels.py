@@ -239,10 +239,12 @@ def check(wheel: Path, architecture: str) -> None:
     verdict = run([VENV / "bin" / "python", "-m", "auditwheel", "show", wheel])
     platform = oldest_platform(verdict, architecture)
     if platform is None or platform > OLDEST_GLIBC:
-        sys.exit(f"{verdict}\nwheels: auditwheel finds {wheel.name} not good for glibc {elf_files.text(OLDEST_GLIBC)}")
+        sys.exit(
+            f"{verdict}\nwheels: auditwheel finds that {wheel.name} does not suit glibc {elf_files.text(OLDEST_GLIBC)}"
+        )
     targets = kernel_targets(wheel)
     if not any(target.startswith("compute_") for target in targets):
-        sys.exit(f"wheels: {wheel.name} has no kernels for NVIDIA's GPUs: see what the set-up said of NVRTC")
+        sys.exit(f"wheels: {wheel.name} has no kernels for NVIDIA's GPUs: see what the set-up said about NVRTC")
     newest = max(files, key=lambda file: file.glibc)
     size = wheel.stat().st_size / 1e6
     print(f"    {len(files)} programs and libraries, {size:.1f} MB")

@@ -133,7 +133,8 @@ std::string StreamCommunicator::make_stream(hipStream_t stream, int& number) {
     int level = MPI_THREAD_SINGLE;
     MPI_Query_thread(&level);
     if (level != MPI_THREAD_MULTIPLE) {
-        return "what is queued takes MPI_THREAD_MULTIPLE, which the MPI does not give: use one that was built with it";
+        return "queued operations need MPI_THREAD_MULTIPLE, which this MPI does not give: use an MPI that was built "
+               "with it";
     }
     _functions = &functions;
     MPI_Info info = MPI_INFO_NULL;

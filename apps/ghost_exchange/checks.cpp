@@ -130,7 +130,7 @@ bool check_mass(const Block& block, const std::vector<double>& cells, const Fact
     // The Gaussian of a field of one cell is so narrow that there is nothing.
     const double relative = masses[1] == masses[0] ? 0 : (masses[1] - masses[0]) / masses[0];
     std::array<char, 96> text = {};
-    std::snprintf(text.data(), text.size(), "changed by %.2g of itself, rounding may do %.2g", relative, tolerance);
+    std::snprintf(text.data(), text.size(), "changed by %.2g relative, rounding allows %.2g", relative, tolerance);
     // Written so that what is not a number is not right either.
     const bool right = std::abs(relative) <= tolerance;
     return tell("mass", text.data(), right ? "" : "the sum over all cells " + std::string(text.data()));
@@ -221,7 +221,7 @@ bool check_eigenmode(Simulation& simulation, Index iterations) {
     }
     MPI_Allreduce(MPI_IN_PLACE, &largest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     std::array<char, 96> text = {};
-    std::snprintf(text.data(), text.size(), "after %lld steps off by %.2g at most, rounding may do %.2g", steps,
+    std::snprintf(text.data(), text.size(), "after %lld steps off by %.2g at most, rounding allows %.2g", steps,
                   largest, tolerance);
     return tell("eigenmode", text.data(), problem);
 }

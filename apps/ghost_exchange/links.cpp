@@ -67,7 +67,7 @@ class Nvml {
         if (links == 0) {
             return Limit();
         }
-        return Limit{links * rate_of_nvlink(gpu_name), std::to_string(links) + " NVLinks, told by NVML"};
+        return Limit{links * rate_of_nvlink(gpu_name), std::to_string(links) + " NVLinks, reported by NVML"};
     }
 
   private:
@@ -151,7 +151,8 @@ class RocmSmi {
         if (_bandwidth(*own, *other, &least, &most) != 0 || least == 0) {
             return {};
         }
-        return Limit{static_cast<double>(most) * 1e-3, std::to_string(most / least) + " XGMI links, told by ROCm SMI"};
+        return Limit{static_cast<double>(most) * 1e-3,
+                     std::to_string(most / least) + " XGMI links, reported by ROCm SMI"};
     }
 
   private:

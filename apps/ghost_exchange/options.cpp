@@ -127,7 +127,7 @@ void print_help(const std::string& program) {
         "  --first-touch PROCESSOR  who writes the initial values, cpu or gpu (default: cpu where it can)\n"
         "  --check                  check the result and the exchange; exit status 1 where something is wrong\n"
         "  --ranges                 print a table of wall-clock times, range by range\n"
-        "  --checksum               print a checksum of the field, the same for every decomposition and way\n"
+        "  --checksum               print a checksum of the field, the same for every decomposition and exchange\n"
         "  --write FILE             write the field at the end: doubles, row after row\n"
         "  --link GB/S              bandwidth between neighbours, for the last line (default: that of the GPU's "
         "links)\n"

@@ -270,7 +270,7 @@ class Check {
     void describe(long long i, long long j, double actual, long double wanted, double bound, bool imaginary) {
         std::array<char, 256> text = {};
         std::snprintf(text.data(), text.size(),
-                      "rank %d, %sS(%lld, %lld): %.17g instead of %.17Lg, rounding may do %.2g", _rank,
+                      "rank %d, %sS(%lld, %lld): %.17g instead of %.17Lg, rounding allows %.2g", _rank,
                       imaginary ? "imaginary part of " : "", i, j, actual, wanted, bound);
         _wrong = text.data();
     }

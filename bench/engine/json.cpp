@@ -298,7 +298,7 @@ class Reader {
     void read(std::vector<double>& values) const {
         for (const Reader& element : elements()) {
             if (!element._json.is_number()) {
-                refuse("has something else than numbers in it");
+                refuse("contains something other than numbers");
             }
             element.read(values.emplace_back());
         }
@@ -330,7 +330,7 @@ class Reader {
         test.read(name);
         run.test = find_test(name);
         if (run.test == nullptr) {
-            test.refuse("is '" + name + "', which is no test");
+            test.refuse("is '" + name + "', which is not a test");
         }
         read(kEntries<RunResult>, run);
         if (run.test->is_one_sided()) {

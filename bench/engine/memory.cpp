@@ -142,10 +142,10 @@ struct Buffer::Implementation {
             } else {
                 found += " memory";
             }
-            throw Error("a buffer asked for as " + std::string(to_string(choice.kind)) + " memory" +
+            throw Error("a buffer requested as " + std::string(to_string(choice.kind)) + " memory" +
                             (expected == gpu::MemoryKind::device ? " of GPU " + std::to_string(device) : "") + " is " +
                             found + " to the GPU runtime",
-                        "report this: the measurement would be of the wrong memory");
+                        "please report this: the benchmark would measure the wrong memory");
         }
     }
 

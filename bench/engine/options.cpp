@@ -375,7 +375,7 @@ void set_derived_type(Parser& parser, const std::string& option, const std::stri
         type.block_length = parse_bytes(parts[2], "-D vect::BLOCK");
         if (type.block_length == 0 || type.stride < type.block_length) {
             throw Error(quoted(option, value) + " has blocks that are empty or overlap",
-                        "use a BLOCK of at least 1 element and a STRIDE that is no smaller");
+                        "use a BLOCK of at least 1 element and a STRIDE of at least BLOCK");
         }
     } else if (equals_ignoring_case(parts[0], "indx") && value.size() > 5) {
         type.form = DerivedType::Form::indexed;
@@ -986,7 +986,7 @@ void set_sides(Parser& parser, const std::vector<std::string>& words) {
         return;
     }
     if (!takes_sides(parser.test)) {
-        throw Error("'" + words.front() + "' is one word too many",
+        throw Error("'" + words.front() + "' is one argument too many",
                     std::string(parser.test.name) + " takes no SRC and DST");
     }
     for (const std::string& word : words) {
@@ -1168,7 +1168,7 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
         const bool argument_apart = optarg != nullptr && optarg == arguments[static_cast<std::size_t>(optind - 1)];
         // getopt gives an option whose argument was forgotten the next option's name; `awaken` would still obey that.
         if (argument_apart && std::string_view(optarg).starts_with("--")) {
-            refuse_without_argument(row, ": " + std::string(optarg) + " behind it is an option");
+            refuse_without_argument(row, ": " + std::string(optarg) + " after it is an option");
         }
         refuse_abbreviation(row, arguments[static_cast<std::size_t>(optind - (argument_apart ? 2 : 1))]);
         parser.given.insert(short_spelling(row));

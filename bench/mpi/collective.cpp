@@ -540,7 +540,7 @@ class CollectiveBenchmark : public Benchmark {
             return {};
         }
         char text[96];
-        std::snprintf(text, sizeof text, "the barrier was left %.1f us before the last rank entered it",
+        std::snprintf(text, sizeof text, "a rank left the barrier %.1f us before the last rank entered it",
                       (last_entered - left) * 1e6);
         return {1, text};
     }

@@ -23,7 +23,7 @@ std::size_t number_of_tests(const Options& options) {
     std::size_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size()) {
-        throw Error("-t " + text + " is no number of MPI_Test calls", "give a whole number, such as -t 100");
+        throw Error("-t " + text + " is not a number of MPI_Test calls", "give a whole number, such as -t 100");
     }
     return number;
 }

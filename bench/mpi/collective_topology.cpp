@@ -100,7 +100,7 @@ std::vector<Edge> parse_graph(const std::string& text, const std::string& name, 
         Edge edge{};
         if (comma == std::string_view::npos || !read_rank(content.substr(0, comma), edge.source) ||
             !read_rank(content.substr(comma + 1), edge.destination)) {
-            throw Error(place + " is no edge: \"" + excerpt(content) + "\"",
+            throw Error(place + " is not an edge: \"" + excerpt(content) + "\"",
                         "write two ranks with a comma between them, or begin the line with #");
         }
         if (edge.source >= ranks || edge.destination >= ranks) {

@@ -712,7 +712,7 @@ class Measurements {
             throw AgreedError(std::string("self-test: ") +
                                   (!found ? "a corrupted element" : "an overwritten guard byte") +
                                   " was not noticed, so validation proves nothing here",
-                              "report this with the command line");
+                              "please report this with the command line");
         }
         const std::string first = first_text(mismatch);
         if (speaks() && !_self_tested && !_options.quiet_notes) {

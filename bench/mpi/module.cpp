@@ -206,7 +206,7 @@ std::optional<Error> attempt_all(const auto& work) {
     } catch (const Error& error) {
         return error;
     } catch (const std::exception& error) {
-        return Error(error.what(), "report this with the command line");
+        return Error(error.what(), "please report this with the command line");
     }
     return std::nullopt;
 }

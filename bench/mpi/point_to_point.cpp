@@ -926,7 +926,8 @@ std::unique_ptr<Benchmark> make_point_to_point(const Environment& environment) {
         case Family::congestion:
             return std::make_unique<Congestion>(environment, window);
         default:
-            throw Error(std::string(environment.test.name) + " is no point-to-point test", "see `awaken bench --list`");
+            throw Error(std::string(environment.test.name) + " is not a point-to-point test",
+                        "see `awaken bench --list`");
     }
 }
 

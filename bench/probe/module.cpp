@@ -75,7 +75,7 @@ Arguments parse(const std::span<char* const> words) {
             continue;
         }
         if (i + 1 == words.size()) {
-            throw Error(option + " is no option, or is given without its value", "see the docs");
+            throw Error(option + " is not an option, or lacks its value", "see the docs");
         }
         const std::string value = words[++i];
         if (option == "--functions") {

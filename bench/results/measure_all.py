@@ -312,7 +312,7 @@ def size(text: str) -> int:
     units = {"K": KIB, "M": MIB}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
     if not number.isdigit():
-        raise argparse.ArgumentTypeError(f"{text} is no size such as 64K or 16M")
+        raise argparse.ArgumentTypeError(f"{text} is not a size such as 64K or 16M")
     return int(number) * unit
 
 

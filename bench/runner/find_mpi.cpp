@@ -126,7 +126,7 @@ std::string module_of(void* const handle, const std::string& path, const std::st
     const std::optional<loader::Abi> abi = loader::recognise_abi(handle, path, version);
     if (!abi) {
         throw Error(
-            "the MPI library " + path + " (" + version + ") is of no known ABI (MPICH, Open MPI from 3 on, MPI-5)",
+            "the MPI library " + path + " (" + version + ") has no known ABI (MPICH, Open MPI from 3 on, MPI-5)",
             "name another one with AWAKEN_MPI=/path/to/libmpi.so");
     }
     switch (*abi) {

@@ -112,7 +112,7 @@ std::vector<std::string> split_words(const std::string& text) {
         if (code == WRDE_NOSPACE) {
             wordfree(&expansion);
         }
-        throw Error("--launcher '" + text + "' is no command (" +
+        throw Error("--launcher '" + text + "' is not a command (" +
                         (code == WRDE_BADVAL    ? "an undefined variable"
                          : code == WRDE_CMDSUB  ? "command substitution"
                          : code == WRDE_BADCHAR ? "one of | & ; < > ( ) { } outside quotes"
@@ -143,7 +143,7 @@ std::vector<std::string> launch_words(std::string text, const int ranks) {
     bool has_place = false;
     for (std::size_t at = text.find(kPlace); at != std::string::npos; at = text.find(kPlace)) {
         if (ranks == 0) {
-            throw Error("--launcher '" + text + "' leaves open how many ranks", "say it with --ranks N");
+            throw Error("--launcher '" + text + "' does not say how many ranks to start", "add --ranks N");
         }
         text.replace(at, kPlace.size(), std::to_string(ranks));
         has_place = true;

@@ -15,7 +15,7 @@ fs::path own_folder() {
     const fs::path self = fs::read_symlink("/proc/self/exe", failure);
     if (failure) {
         throw Error(
-            "cannot find the own installation, because /proc/self/exe cannot be read (" + failure.message() + ")",
+            "cannot find its own installation, because /proc/self/exe cannot be read (" + failure.message() + ")",
             "mount /proc");
     }
     return self.parent_path();

@@ -141,7 +141,7 @@ std::vector<Gpu> describe_devices(gpu::Runtime& runtime, const Arguments& argume
         }
         Gpu gpu{device, {}};
         if (const gpu::Status status = runtime.device_info(device, gpu.info); !status.ok()) {
-            throw Error("GPU " + std::to_string(device) + " tells nothing of itself: " + status.message(),
+            throw Error("GPU " + std::to_string(device) + " does not describe itself: " + status.message(),
                         "see that the driver works");
         }
         gpus.push_back(std::move(gpu));

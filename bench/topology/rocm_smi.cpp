@@ -73,7 +73,7 @@ class RocmSmi final : public LinkSource {
         std::uint64_t hops = 0;
         int type = 0;
         if (_smi.link_type == nullptr) {
-            link.why_not = "this ROCm SMI is too old to tell";
+            link.why_not = "this ROCm SMI is too old to report it";
         } else if (const Result result = _smi.link_type(first->second, second->second, &hops, &type);
                    result != kSuccess) {
             link.why_not = "rsmi_topo_get_link_type fails with " + std::to_string(result);

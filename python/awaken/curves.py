@@ -57,7 +57,7 @@ TITLES = {
     "get_acc_latency": "Latency of get and accumulate",
     "fop_latency": "Latency of fetch and add",
     "cas_latency": "Latency of compare and swap",
-    UNKNOWN_TEST: "A test whose name the log does not tell",
+    UNKNOWN_TEST: "A test that the log does not name",
 }
 
 

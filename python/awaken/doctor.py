@@ -242,8 +242,8 @@ def examine_facts(examination: Examination) -> None:
     hosts = sorted({rank["host"] for rank in ranks})
     if len(hosts) > 1:
         text = (
-            f"the launcher spreads 2 ranks over {' and '.join(hosts)}, so that what is called one node here is a "
-            "network: give --launcher the words that keep ranks together"
+            f"the launcher spreads 2 ranks over {' and '.join(hosts)}, so what counts as one node here is a "
+            "network: add the options to --launcher that keep ranks together"
         )
         report["problems"].append({"probe": "one node", "with": "native", "text": text})
     gpu = ranks[0]["gpu"]
@@ -610,7 +610,7 @@ def run(words: Sequence[str]) -> int:
         unwritten = str(error)
     gpu = examination.report["gpu"]
     if not gpu["found"]:
-        print(f"awaken: {no_gpu(gpu.get('why_not', 'no reason told'))}", file=sys.stderr)
+        print(f"awaken: {no_gpu(gpu.get('why_not', 'no reason given'))}", file=sys.stderr)
     elif options.json != "-":
         print(terminal.painted_report(describe(examination.report)))
     if unwritten:

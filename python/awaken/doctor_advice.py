@@ -121,7 +121,7 @@ def ucx_advice(report: Report) -> list[dict[str, str]]:
     return [
         piece(
             "try a UCX that knows GPUs in the place of the MPI's",
-            f"{ucx['library']} was built without support for GPUs; `awaken doctor --ucx FOLDER` tells whether the MPI "
+            f"{ucx['library']} was built without support for GPUs; `awaken doctor --ucx FOLDER` shows whether the MPI "
             f"then takes device memory, which Awaken passes on between nodes ({first})",
             command,
         )
@@ -157,7 +157,7 @@ def ipc_advice(report: Report) -> list[dict[str, str]]:
     return [
         piece(
             "let processes map each other's GPU memory",
-            f"IPC does not work ({refused[0].get('why_not', 'no reason told')}), so messages go through a ring in "
+            f"IPC does not work ({refused[0].get('why_not', 'no reason given')}), so messages go through a ring in "
             "shared host memory",
             "docker run --ipc=host --pid=host ...    # containers; all ranks in one container works as well",
         )

@@ -112,7 +112,7 @@ def _of_mpi(series: Series) -> bool:
 def _memory(series: Series) -> str:
     """Where its buffers were."""
     if not series.buffers:
-        return "in memory of a kind that is not told"
+        return "in memory of unknown kind"
     return "device memory" if on_device(series) else "host memory"
 
 
@@ -201,7 +201,9 @@ def aware(documents: Sequence[Document]) -> Finding:
         return Finding(question, GOOD, "Yes, by its logs", (told, *details))
     if details:
         return Finding(question, NEUTRAL, "See the doctor's answers", tuple(details))
-    return Finding(question, UNKNOWN, "Not measured", ("`awaken bench latency D D --compare native,awaken` tells.",))
+    return Finding(
+        question, UNKNOWN, "Not measured", ("Run `awaken bench latency D D --compare native,awaken` to find out.",)
+    )
 
 
 def _tests(series: Iterable[Series]) -> str:
@@ -307,7 +309,7 @@ def _direct_by_speed(question: str, documents: Sequence[Document]) -> Finding:
             f"{NAMES[n].capitalize()}: {units.bandwidth(s)}." for n, s in (("raw", raw), ("staged", staged)) if s
         ]
         if raw and staged and raw < TELLING_RAW_OVER_HOST * staged:
-            return Finding(question, NEUTRAL, "Its speed does not tell: a raw copy is hardly faster", tuple(details))
+            return Finding(question, NEUTRAL, "Its speed does not show it: a raw copy is hardly faster", tuple(details))
         if raw and own > 0.5 * raw:
             return Finding(question, GOOD, f"Yes, by its speed: {_percent(own / raw)} of a raw copy", tuple(details))
         if staged and own > 1.5 * staged:
@@ -315,7 +317,7 @@ def _direct_by_speed(question: str, documents: Sequence[Document]) -> Finding:
                 question, GOOD, f"Likely: {units.digits(own / staged)} times as fast as staging", tuple(details)
             )
         return Finding(question, NEUTRAL, "Not by its speed", tuple(details))
-    return Finding(question, UNKNOWN, "Not measured", ("`AWAKEN_REPORT=paths.json` on any run tells.",))
+    return Finding(question, UNKNOWN, "Not measured", ("Set `AWAKEN_REPORT=paths.json` on any run to find out.",))
 
 
 def _bandwidth_at(series: Series, size_bytes: int) -> float | None:
@@ -365,7 +367,7 @@ def right(documents: Sequence[Document]) -> Finding:
 
 def speed_of_emulation() -> Finding:
     told = "The same command on a machine with GPUs measures, and its page then has curves."
-    return Finding("How fast is it?", UNKNOWN, "Emulated GPUs do not tell", (told,))
+    return Finding("How fast is it?", UNKNOWN, "Emulated GPUs do not show it", (told,))
 
 
 # ------------------------------------------------------------------------------------------------------- how fast is it
@@ -403,7 +405,10 @@ def speed(documents: Sequence[Document]) -> Finding:
         return Finding(question, NEUTRAL, "Copies between GPUs were measured", tuple(details))
     if not parts:
         return Finding(
-            question, UNKNOWN, "Not measured", ("`awaken bench latency D D` and `awaken bench bw D D` tell.",)
+            question,
+            UNKNOWN,
+            "Not measured",
+            ("Run `awaken bench latency D D` and `awaken bench bw D D` to find out.",),
         )
     return Finding(question, NEUTRAL, " and ".join(parts), tuple(details))
 
@@ -450,7 +455,7 @@ def choice(documents: Sequence[Document]) -> Finding:
     if not found and not wrong and runs:
         return Finding(question, NEUTRAL, *_of_runs(runs))
     if not found and not wrong:
-        tells = "`awaken bench allreduce D D --compare awaken,xccl` tells; or logs of both on as many ranks."
+        tells = "Run `awaken bench allreduce D D --compare awaken,xccl`, or give logs of both on as many ranks."
         return Finding(question, UNKNOWN, "Not measured side by side", (*_what_logs_lack(documents), tells))
     details = []
     for one in found[:4]:
@@ -521,7 +526,7 @@ def _what_logs_lack(documents: Sequence[Document]) -> list[str]:
                     *(["kind of buffers"] if not side.buffers else []),
                 ]
                 form = f"{side.source}@{'RANKS' if side.ranks is None else ''}{'' if side.buffers else ':D'}=FILE"
-                lacks[f"{side.source} does not tell its {' and '.join(missing)}: give it as `{form}`."] = None
+                lacks[f"{side.source} does not state its {' and '.join(missing)}: give it as `{form}`."] = None
     return list(lacks)[:3]
 
 

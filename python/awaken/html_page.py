@@ -142,7 +142,7 @@ def folded(summary: str, content: str) -> str:
 
 def _notice() -> str:
     return paragraph(
-        "On emulated GPUs: this shows that everything works and by which way. It says nothing about how fast a real "
+        "On emulated GPUs: this shows that everything works and by which path. It says nothing about how fast a real "
         "GPU is, so times and rates are left out.",
         "notice",
     )
@@ -319,7 +319,7 @@ def _path_report(report: PathReport) -> str:
         calls = sum(sums[1] for sums in paths.values())
         bars.append(charts.Bar(function, parts, f"{units.size(total)}, {units.count(calls)} calls"))
     caption = (
-        "Share of the bytes of device memory by the way they went: direct and ccl from GPU to GPU, "
+        "Share of the bytes of device memory by path: direct and ccl from GPU to GPU, "
         "copied and ring through a copy, "
         f"staged through the host. {units.count(native)} further calls had no device memory."
     )
@@ -329,7 +329,7 @@ def _path_report(report: PathReport) -> str:
     names = dict.fromkeys(part[0] for bar in bars[:12] for part in bar.parts)
     colours = charts.legend((name, PATH_STYLES.get(name, 8)) for name in names)
     fallbacks = [(function, reason, str(times)) for function, reason, times in report.fallbacks]
-    reasons = table(("function", "why it went another way", "times"), fallbacks, (2,)) if fallbacks else ""
+    reasons = table(("function", "why it took another path", "times"), fallbacks, (2,)) if fallbacks else ""
     return f"<article>{heading}{colours}{_figure(chart, caption)}{reasons}</article>"
 
 
@@ -518,7 +518,7 @@ def _timeline(line: Timeline) -> str:
     longest = ", ".join(
         f"{name} {units.time(time_us)}" for name, time_us in sorted(busy.items(), key=lambda one: (-one[1], one[0]))[:4]
     )
-    caption = f"{len(line.lanes)} lanes, {units.time(end_us)}. Longest in sum: {longest}."
+    caption = f"{len(line.lanes)} lanes, {units.time(end_us)}. Longest in total: {longest}."
     if line.left_out:
         caption += f" The {units.count(line.left_out)} shortest events are left out."
     caption += f" {line.note}" if line.note else ""
@@ -574,7 +574,7 @@ def _manifest(report: Report) -> str:
     parts.append(
         folded(
             "The files that were read" if len(rows) > 1 else "The file that was read",
-            table(("name", "kind", "what only it says"), rows),
+            table(("name", "kind", "what only this file says"), rows),
         )
     )
     return "".join(parts)

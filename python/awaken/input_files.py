@@ -15,9 +15,9 @@ from typing import BinaryIO
 
 KINDS = (
     (stat.S_ISDIR, "this is a folder", "name the files in it"),
-    (stat.S_ISFIFO, "it is a pipe, and no regular file", "write what it gives into a file first"),
-    (stat.S_ISSOCK, "it is a socket, and no regular file", "write what it gives into a file first"),
-    (lambda _: True, "it is a device, and no regular file", "name a file"),
+    (stat.S_ISFIFO, "it is a pipe, not a regular file", "write its output to a file first"),
+    (stat.S_ISSOCK, "it is a socket, not a regular file", "write its output to a file first"),
+    (lambda _: True, "it is a device, not a regular file", "name a file"),
 )
 
 

@@ -38,7 +38,7 @@ LAUNCHER_NAMES = ("mpiexec", "mpirun")
 ROOT_REFUSED = "has detected an attempt to run as root"
 """So Open MPI's launchers begin half a page."""
 ROOT_ADVICE = (
-    "Open MPI starts no job as root: be another user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and "
+    "Open MPI starts no job as root: run as another user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and "
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, as in a container"
 )
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK")

@@ -52,7 +52,7 @@ def pcie(gpu: Mapping[str, Any]) -> Limit:
     """Of a GPU's own link to its host."""
     rate, lanes = gpu.get("pcie_GTps"), gpu.get("pcie_lanes")
     if rate is None or lanes is None:
-        return Limit(None, f"the system does not tell the PCIe link of GPU {gpu['gpu']}")
+        return Limit(None, f"the system does not report the PCIe link of GPU {gpu['gpu']}")
     per_lane = PCIE_GB_PER_LANE.get(rate)
     if per_lane is None:
         return Limit(None, f"no limit is known for PCIe of {rate:g} GT/s")
@@ -69,7 +69,7 @@ def between(link: Mapping[str, Any], gpu: Mapping[str, Any], peer: Mapping[str, 
         unknown = next((limit for limit in limits if limit.GBps is None), None)
         return unknown or min(limits, key=lambda limit: limit.GBps or 0)
     if kind == "XGMI" and link.get("hops") not in (None, 1):
-        return Limit(None, "the way passes through other GPUs, and which is not known")
+        return Limit(None, "the path passes through other GPUs, and it is not known which")
     if link.get("links") is None:
         return Limit(None, "the number of links is not known")
     for pattern, technology, per_link, what in GB_PER_LINK:
@@ -86,4 +86,4 @@ def sdma_engine(gpu: Mapping[str, Any]) -> float | None:
 def network(card: Mapping[str, Any]) -> Limit:
     """Of a network card, by the rate that it tells."""
     rate = card.get("rate_Gbps")
-    return Limit(rate / 8, None, card.get("rate")) if rate else Limit(None, f"{card['name']} does not tell its rate")
+    return Limit(rate / 8, None, card.get("rate")) if rate else Limit(None, f"{card['name']} does not report its rate")

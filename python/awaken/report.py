@@ -40,7 +40,7 @@ Markdown.
 
 Without files it measures, with all that this installation has. With files it reads them: JSON of awaken bench, of
 AWAKEN_REPORT, of awaken topo and awaken doctor, traces, and logs of the OSU micro-benchmarks, nccl-tests, the Intel
-MPI Benchmarks and ucc_perftest. LABEL=FILE names a file in the charts, and LABEL@RANKS:BUFFERS=FILE tells what its
+MPI Benchmarks and ucc_perftest. LABEL=FILE names a file in the charts, and LABEL@RANKS:BUFFERS=FILE says what its
 log does not, such as osu@4=allreduce.log or imb@:D=imb.log. Files that are labelled
 by two GPUs (0-1=a.log 0-2=b.log) make a matrix. A folder is that of an earlier run, or of a trace."""
 EPILOG = """Exit status: 0 when all went well, 1 when a measurement failed or a file could not be read (the page is then

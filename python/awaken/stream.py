@@ -139,7 +139,7 @@ def _elements_of(typestr: str) -> _Elements:
     """Elements by the type string of NumPy's array interface. Those that MPI has no type for travel as bytes."""
     parsed = re.match(r"([|=<>])([a-zA-Z])(\d+)", typestr)
     if parsed is None or parsed[2] == "O":
-        raise TypeError(f"elements of the type {typestr!r} are no plain data: pass numbers or bytes")
+        raise TypeError(f"elements of the type {typestr!r} are not plain data: pass numbers or bytes")
     item_bytes = int(parsed[3]) * (4 if parsed[2] == "U" else 1)
     if parsed[1] in _NATIVE_ORDERS and parsed[2] in "biufc":
         datatype = MPI._typedict.get(parsed[2] + parsed[3])
@@ -153,7 +153,7 @@ class _NumpyElements(dict[Any, _Elements]):
 
     def __missing__(self, dtype: Any) -> _Elements:
         if dtype.hasobject:
-            raise TypeError(f"elements of the type {dtype} are no plain data: pass numbers or bytes")
+            raise TypeError(f"elements of the type {dtype} are not plain data: pass numbers or bytes")
         self[dtype] = found = _elements_of(dtype.str)
         return found
 

@@ -94,7 +94,7 @@ def rows_of(lane: Lane) -> list[Row]:
             rows.append(Row(title or _title_of(level), level))
             title = ""
     under_way = [bar for bar in lane.bars if bar.kind == "nonblocking"]
-    rows += [Row("under way" if index == 0 else "", row) for index, row in enumerate(_side_by_side(under_way))]
+    rows += [Row("in flight" if index == 0 else "", row) for index, row in enumerate(_side_by_side(under_way))]
     others = [bar for bar in lane.bars if bar.kind not in (*THREAD_KINDS, "nonblocking")]
     for _, number in sorted({(BESIDE.index(bar.kind), bar.number) for bar in others}):
         in_row = sorted((bar for bar in others if bar.number == number), key=lambda b: b.begin)

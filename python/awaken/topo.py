@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`awaken topo`: how GPUs, processors and network cards of this machine are connected, and how fast each way is.
+"""`awaken topo`: how GPUs, processors and network cards of this machine are connected, and how fast each path is.
 
 The native program awaken-topology looks and measures without MPI; messages are measured by jobs under the MPI's
 launcher. docs/topology.md describes the output.
@@ -64,7 +64,7 @@ class NoGpu(Exception):
 def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog="awaken topo",
-        description="Shows how GPUs, processors and network cards are connected, and how fast each way is.",
+        description="Shows how GPUs, processors and network cards are connected, and how fast each path is.",
         epilog="Under mpiexec it prints which rank runs where, and nothing else. Exit status: 0; 1 when there is no "
         "GPU or a measurement failed; 2 for a wrong command line.",
     )
@@ -72,7 +72,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--bytes", type=size_of_bytes, default="", metavar="SIZE", help="of each copy (512M; emulated 4M)"
     )
-    parser.add_argument("--samples", type=int, default=3, metavar="N", help="per bandwidth; the median is told (3)")
+    parser.add_argument("--samples", type=int, default=3, metavar="N", help="per bandwidth; the median is printed (3)")
     parser.add_argument("--gpus", default="", metavar="0,1", help="only these (default: all that are visible)")
     parser.add_argument("--no-verify", action="store_true", help="do not compare what was copied")
     parser.add_argument(
@@ -152,7 +152,7 @@ def look(options: argparse.Namespace, environment: Mapping[str, str] | None = No
         report: Report = json.loads(printed)
     except ValueError as error:
         how = f"it said nothing for {options.limit:g} s" if job.timed_out else f"it ended with status {job.status}"
-        raise JobFailed(f"awaken-topology did not come to its end: {how}{f': {said}' if said else ''}") from error
+        raise JobFailed(f"awaken-topology did not finish: {how}{f': {said}' if said else ''}") from error
     return report
 
 
@@ -211,7 +211,7 @@ def map_ranks(options: argparse.Namespace, launcher: Launcher, surroundings: Sur
 
 
 def why_not(records: Sequence[dict[str, Any]], otherwise: str) -> str:
-    """What a probe that did not come to its end said."""
+    """What a probe that did not finish said."""
     for kind, text in (("failed", "text"), ("no_gpu", "why_not"), ("crash", "signal")):
         if found := only(records, kind):
             return str(found[0][text])

@@ -500,7 +500,7 @@ def _parser() -> argparse.ArgumentParser:
         "--window",
         type=_window,
         metavar="BEGIN:END",
-        help="draw these milliseconds of it, counted from the begin (default: all after MPI_Init)",
+        help="draw these milliseconds of it, counted from the start (default: all after MPI_Init)",
     )
     parser.add_argument(
         "--kinds",

@@ -22,9 +22,9 @@ def judge(bandwidth: float, raw: float | None, host: float | None) -> tuple[str,
         return "unknown", "there is no raw copy between the GPUs to compare with"
     figures = f"{bandwidth:.1f} GB/s; a raw copy {raw:.1f}, through the host at most {host:.1f}"
     if raw < TELLING_RAW_OVER_HOST * host:
-        return "unknown", f"speed does not tell here: {figures}"
+        return "unknown", f"speed does not show it here: {figures}"
     if bandwidth > DIRECT_OVER_HOST * host:
         return "direct", figures
     if bandwidth >= STAGED_OVER_HOST * host:
         return "staged", figures
-    return "unknown", f"slower than either way need be: {figures}"
+    return "unknown", f"slower than either path should be: {figures}"

@@ -106,7 +106,7 @@ bool read_own(const std::string& file, std::string& text, std::string& why_not) 
     if (fstat(descriptor, &status) != 0) {
         why_not = with_reason(file, errno);
     } else if (!S_ISREG(status.st_mode)) {
-        why_not = file + " is not used: it is no regular file";
+        why_not = file + " is not used: it is not a regular file";
     } else if (status.st_uid != geteuid()) {
         why_not = file + " is not used: it belongs to somebody else";
     } else if ((status.st_mode & 0022) != 0) {

@@ -52,12 +52,12 @@ const char* other_kind(const struct stat& status) {
         return "it is a folder";
     }
     if (S_ISFIFO(status.st_mode)) {
-        return "it is a pipe, and no regular file";
+        return "it is a pipe, not a regular file";
     }
     if (S_ISSOCK(status.st_mode)) {
-        return "it is a socket, and no regular file";
+        return "it is a socket, not a regular file";
     }
-    return "it is a device, and no regular file";
+    return "it is a device, not a regular file";
 }
 
 InputFile read_input_file(const std::string& path, const std::size_t most_bytes) {

@@ -18,7 +18,7 @@ struct InputFile {
     bool unopened = false;
 };
 
-/// What a file is that is not regular ("it is a pipe, and no regular file"); empty for a regular file.
+/// What a file is that is not regular ("it is a pipe, not a regular file"); empty for a regular file.
 [[nodiscard]] const char* other_kind(const struct stat& status);
 [[nodiscard]] bool is_null_device(const struct stat& status);
 

@@ -194,12 +194,12 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_CHECK", "1 | 0", "0",
          "check each buffer against its allocation, and a collective's buffers for overlap"},
         {"AWAKEN_MPI", "path", "",
-         "the MPI library to use when the program has loaded none by itself; otherwise it has no part"},
+         "the MPI library to use when the program has loaded none by itself; otherwise it has no effect"},
         {"AWAKEN_UCX", "folder", "",
          "a UCX with GPU support that the MPI uses instead of its own, such as that of pip install libucx-cu12; "
          "awaken exec puts it first"},
         {"AWAKEN_JOB", "text", "",
-         "the name of the job, equal on all of its ranks and on no other's, where no launcher tells"},
+         "a name that all ranks of the job share and no other job has, where the launcher gives none"},
         {"AWAKEN_PATH", "auto | direct | ring | staged", "auto",
          "how messages between GPUs of one node travel: direct does not use the shared ring, ring never maps another "
          "process's memory, staged does neither"},
@@ -210,7 +210,7 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_NODES", "1 | 0", "1",
          "0 stages messages between nodes instead of pipelining them; needed when some ranks run without Awaken"},
         {"AWAKEN_COLLECTIVES", "rows", "",
-         "which algorithm does which collective, before what is built in: \"allreduce ranks=4- bytes=64M- : ccl; "
+         "which algorithm does which collective, ahead of the built-in table: \"allreduce ranks=4- bytes=64M- : ccl; "
          "...\"; has no effect with AWAKEN_PATH=ring, which stages all"},
         {"AWAKEN_REPRODUCIBLE", "1 | 0", "0",
          "reductions fold in the order of the ranks, so that their bits depend on nothing but the values and the "

@@ -67,7 +67,7 @@ NativeGpuSupport::Answer NativeGpuSupport::find() {
         }
     }
     if (said == 0) {
-        return {false, "not known: the MPI does not tell, and `awaken doctor` has not tried it"};
+        return {false, "not known: the MPI does not say, and `awaken doctor` has not tried it"};
     }
     const bool works = agreed == said;
     return {works, (works ? "yes" : "no") + std::string(": the MPI says so (") + names + ")"};

@@ -251,12 +251,12 @@ void RankTrace::begin() {
                 _number = trace::take_folder(session->folder());
             }
             if (_number > 0) {
-                std::string why = "holds a trace already, which stays as it is";
+                std::string why = "already holds a trace, which is kept";
                 std::string remedy;
                 if (!trace::holds_trace(session->folder())) {
                     const std::string who = trace::claimed_by(session->folder());
-                    why = "is another run's" + (who.empty() ? "" : " (" + who + ")") +
-                          ", which has not ended as far as can be told";
+                    why = "belongs to another run" + (who.empty() ? "" : " (" + who + ")") +
+                          ", which seems to be still running";
                     remedy = "; if it was killed, remove " + trace::claim_file(session->folder());
                 }
                 fprintf(stderr, "awaken: %s %s: this one goes to %s%s\n", session->folder().c_str(), why.c_str(),
@@ -296,7 +296,7 @@ void RankTrace::end() {
     }
     if (!together) {
         fprintf(stderr,
-                "awaken: rank %d compared its clock at the begin only, and the ranks' files are not joined: the MPI "
+                "awaken: rank %d compared its clock at the start only, and the ranks' files are not joined: the MPI "
                 "reports an error at MPI_Finalize; awaken trace %s joins them\n",
                 _rank, folder().c_str());
     }

@@ -244,7 +244,7 @@ Stage::StagingBuffer& Stage::add_staging_buffer(const Access access, const Packi
         _layer->ledger.add_fallback(
             _function,
             "no pinned memory (the pool of " + std::to_string(_layer->settings.pinned_pool_bytes >> 20) +
-                " MiB is full, or the runtime would not pin): used ordinary host memory (AWAKEN_PINNED_POOL)");
+                " MiB is full, or the runtime refused to pin more): used ordinary host memory (AWAKEN_PINNED_POOL)");
     }
     _call->account(pinned ? report::Path::staged : report::Path::staged_large, static_cast<std::int64_t>(bytes));
     _staging_buffers.push_back(std::move(staged));
@@ -504,14 +504,14 @@ void Stage::queue(const StagingBuffer& staged, const Segment& segment, const boo
     const auto require = [](const gpu::Status& status) {
         if (!status.ok()) {
             throw Error("a copy in a stream failed (" + status.message() + ")",
-                        "an error of an earlier kernel of the program also comes out here");
+                        "an error of an earlier kernel of the program is also reported here");
         }
     };
     if (bytes == 0) {
         return;
     }
     if (segment.mixed) {
-        throw ClassedError(MPI_ERR_TYPE, "a datatype joins host and device memory, and the call is queued in a stream",
+        throw ClassedError(MPI_ERR_TYPE, "a datatype spans host and device memory, and the call is queued in a stream",
                            "use memory of one kind");
     }
     const bool is_packed = staged.packing == Packing::packed;

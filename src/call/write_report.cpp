@@ -39,11 +39,10 @@ std::string trust_advice(const gpu::Runtime& runtime) {
     if (questions.asked < kFew) {
         return {};
     }
-    const std::string asked = "the default stream was asked about " + std::to_string(questions.asked) + " times";
+    const std::string asked = "Awaken queried the default stream " + std::to_string(questions.asked) + " times";
     if (questions.waited_long > questions.asked / kFew) {
-        return asked + ", and " + std::to_string(questions.waited_long) +
-               " times kernels of the program kept a message waiting, which the default (AWAKEN_DEFAULT_STREAM=wait) "
-               "allows for";
+        return asked + ", and a message had to wait for kernels of the program " +
+               std::to_string(questions.waited_long) + " times: keep the default, AWAKEN_DEFAULT_STREAM=wait";
     }
     const double total = static_cast<double>(questions.time.count());
     char text[200];
@@ -68,11 +67,11 @@ report::Identity identity_of(const Layer& owner) {
     identity.abi = loader::to_string(binding.abi);
     if (!binding.passed_over.empty()) {
         identity.notes.push_back("AWAKEN_MPI=" + binding.passed_over +
-                                 " had no part: the program brought its own MPI, which is the one in use");
+                                 " had no effect: the program brought its own MPI, which is the one in use");
     }
     if (settings.path == NodePath::ring && !settings.collectives.empty()) {
         identity.notes.emplace_back(
-            "AWAKEN_COLLECTIVES had no part: AWAKEN_PATH=ring stages the collectives on device memory");
+            "AWAKEN_COLLECTIVES had no effect: AWAKEN_PATH=ring stages the collectives on device memory");
     }
     gpu::Runtime* const runtime = owner.known_gpu();
     if (runtime == nullptr) {

@@ -74,7 +74,7 @@ const Library* open_library(const gpu::Vendor vendor, const Product& product, st
                 // Both stay: the library cannot be unloaded, and its users may run until the process ends.
                 return new Library(product, library.path(), *functions.release(), version);
             }
-            reason = library.path() + " does not tell its version";
+            reason = library.path() + " does not report its version";
         }
         reasons += (reasons.empty() ? "" : "; ") + reason;
     }

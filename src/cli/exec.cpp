@@ -27,7 +27,7 @@ fs::path program_of(const ExecArguments& arguments) {
             throw;
         }
         throw StartError(error.exit_status(), error.cause(),
-                         error.remedy() + "; if it is no program but the option's, write " + arguments.meant);
+                         error.remedy() + "; if it is not a program but the option's value, write " + arguments.meant);
     }
 }
 

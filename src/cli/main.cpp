@@ -57,7 +57,7 @@ constexpr std::array kCommands = {
     Command{"bench", bench, "measure MPI on host and GPU memory: the OSU micro-benchmarks and more"},
     Command{"report", nullptr, "measure, or read results and logs, and write one page about them"},
     Command{"compare", nullptr, "say what has become faster or slower between two measurements"},
-    Command{"topo", nullptr, "show how GPUs, processors and network cards are connected, and how fast each way is"},
+    Command{"topo", nullptr, "show how GPUs, processors and network cards are connected, and how fast each path is"},
     Command{"doctor", nullptr, "say whether this MPI takes GPU memory, by itself and with Awaken, and what would help"},
     Command{"trace", nullptr, "sum up and draw the timeline that AWAKEN_TRACE recorded"},
     Command{"scale", nullptr, "run a program at several numbers of ranks, and draw how it scales"},

@@ -18,7 +18,7 @@ constexpr std::array kOptions = {
     Option{"--emulate", Argument::required, "KIND:N", "AWAKEN_EMULATE", nullptr,
            "run on N emulated GPUs: cuda:N, hip:N, or hip5:N as under ROCm 5"},
     Option{"--mpi", Argument::required, "PATH", "AWAKEN_MPI", nullptr,
-           "the libmpi to use, when it cannot be told from the program"},
+           "the libmpi to use, when the program does not name one"},
     Option{"--ucx", Argument::required, "FOLDER", "AWAKEN_UCX", nullptr,
            "a UCX with GPU support, which the MPI uses instead of its own"},
     Option{"--pinned-pool", Argument::required, "SIZE", "AWAKEN_PINNED_POOL", nullptr,

@@ -105,7 +105,7 @@ void check_mpi_uses(const fs::path& libraries, const fs::path& program) {
         ucp = found_at(libraries_of(loader, component), kUcp);
     }
     if (ucp.empty()) {
-        throw Error(mpi.native() + " has no UCX, so that another one would change nothing",
+        throw Error(mpi.native() + " does not use UCX, so another one would have no effect",
                     "leave out AWAKEN_UCX, or use an MPI that is built with UCX (Open MPI: --with-ucx; MPICH: "
                     "--with-device=ch4:ucx)");
     }

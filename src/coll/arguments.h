@@ -19,12 +19,13 @@ namespace awaken::AWAKEN_ABI {
 template <class Count>
 void check_elements(const Call& call, const void* const buffer, const Count count, const MPI_Datatype type) {
     if (buffer == MPI_IN_PLACE && count > 0) {
-        throw ClassedError(MPI_ERR_BUFFER, std::string(call.name()) + ": MPI_IN_PLACE stands where a buffer has to be",
-                           "look up which of the buffers it may replace, and on which ranks");
+        throw ClassedError(MPI_ERR_BUFFER,
+                           std::string(call.name()) + ": MPI_IN_PLACE is passed where a buffer is needed",
+                           "see the MPI standard for the buffers that it may replace, and on which ranks");
     }
     if (count < 0) {
         throw ClassedError(MPI_ERR_COUNT, std::string(call.name()) + ": a count is " + std::to_string(count),
-                           "look at how it is computed");
+                           "check how it is computed");
     }
     if (count > 0 && type == MPI_DATATYPE_NULL) {
         throw ClassedError(
@@ -89,7 +90,8 @@ inline void check_operation(const Call& call, const MPI_Op op) {
 /// This member sends from the place that it receives into.
 inline void refuse_same_buffer(const Call& call, const int error_class) {
     if (error_class != MPI_SUCCESS) {
-        throw ClassedError(error_class, std::string(call.name()) + ": the data is received into where it is sent from",
+        throw ClassedError(error_class,
+                           std::string(call.name()) + ": the send buffer and the receive buffer are the same",
                            "pass MPI_IN_PLACE, or two buffers");
     }
 }

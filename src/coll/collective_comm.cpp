@@ -262,7 +262,7 @@ TopologyNeighbours* CollectiveComm::neighbours(const NeighbourUse use) {
             return staged("some ranks of the communicator may run without Awaken");
         }
         if (use == NeighbourUse::making && !TopologyNeighbours::are_consistent(native, _communicator)) {
-            return staged("some edges of a graph are known at one of their ends only");
+            return staged("some edges of the graph are known to one of their two ranks only");
         }
         // Messages go between nodes as well as on one. So the rows for one node count wherever the members are.
         const coll::Occasion occasion{.kind = coll::Kind::neighborhood, .ranks = size};

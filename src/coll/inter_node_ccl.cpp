@@ -290,7 +290,7 @@ void InterNodeCcl::issue(const CclCommunicator::Operation& operation, Waiting& w
                       stream = _stream] {
         if (const gpu::Status status = runtime.run_on(device, [&] { issuer.issue(operation, stream); }); !status.ok()) {
             throw Error("making a GPU current failed (" + status.message() + ")",
-                        "an error of an earlier kernel of the program also comes out here");
+                        "an error of an earlier kernel of the program is also reported here");
         }
     };
     const std::uint32_t bit = 1U << static_cast<unsigned>(operation.kind);
@@ -341,7 +341,7 @@ void InterNodeCcl::run(CclCommunicator::Operation operation) {
     const auto require = [](const gpu::Status& status) {
         if (!status.ok()) {
             throw Error("a collective by NCCL or RCCL failed (" + status.message() + ")",
-                        "an error of an earlier kernel of the program also comes out here");
+                        "an error of an earlier kernel of the program is also reported here");
         }
     };
     bool told = false;

@@ -28,7 +28,7 @@ struct Operand {
     void order() const {
         if (!layer().gpu().order_after_default_stream(address, located.info).ok()) {
             throw Error("waiting for earlier work on a GPU buffer failed",
-                        "an error of an earlier kernel of the program also comes out here");
+                        "an error of an earlier kernel of the program is also reported here");
         }
     }
 
@@ -84,7 +84,7 @@ bool reduce_on_gpu(Call& call, const void* const input, void* const inout, const
     to.order();
     if (!owner.gpu().finish_default_stream(device).ok()) {
         throw Error("waiting for the default stream failed",
-                    "an error of an earlier kernel of the program also comes out here");
+                    "an error of an earlier kernel of the program is also reported here");
     }
     Engine::Fold fold;
     fold.code = code;

@@ -23,7 +23,7 @@ using GivenBuffer = StreamCollective::Buffer;
 void require_copy(const gpu::Status& status) {
     if (!status.ok()) {
         throw Error("a copy in a stream failed (" + status.message() + ")",
-                    "an error of an earlier kernel of the program also comes out here");
+                    "an error of an earlier kernel of the program is also reported here");
     }
 }
 
@@ -105,7 +105,7 @@ class CarriedBuffers {
                                    const Access access) {
         if (located.mixed) {
             throw ClassedError(MPI_ERR_TYPE,
-                               "a datatype joins host and device memory, and the call is queued in a stream",
+                               "a datatype spans host and device memory, and the call is queued in a stream",
                                "use memory of one kind");
         }
         Layer& owner = layer();

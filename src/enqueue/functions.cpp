@@ -114,7 +114,7 @@ int stream_create(MPI_Info info, StreamNumber* stream) {
                 return make(info, stream);
             }
             refuse(call, MPI_ERR_ARG,
-                   type.empty() ? "the info has no \"type\"" : "\"" + type + "\" is no type of stream",
+                   type.empty() ? "the info has no \"type\"" : "\"" + type + "\" is not a type of stream",
                    "set \"type\" to \"cudaStream_t\" or \"hipStream_t\"");
         }
         gpu::Runtime& runtime = layer().gpu();
@@ -147,7 +147,8 @@ int stream_free(StreamNumber* stream) {
             if (auto* const free = native<int(StreamNumber*)>(call); free != nullptr && *stream != kNoStream) {
                 return free(stream);
             }
-            refuse(call, MPI_ERR_ARG, "this is no stream", "pass what MPIX_Stream_create made, once");
+            refuse(call, MPI_ERR_ARG, "this is not a stream",
+                   "pass a stream that MPIX_Stream_create made, and free it only once");
         }
         // As in MPICH, communicators keep the stream that they have.
         StreamComms::instance().free_stream(*stream);
@@ -250,10 +251,11 @@ int stream_comm_create(MPI_Comm comm, StreamNumber stream, MPI_Comm* newcomm) {
             if (auto* const make = native<int(MPI_Comm, StreamNumber, MPI_Comm*)>(call)) {
                 return make(comm, stream, newcomm);
             }
-            refuse(call, MPI_ERR_ARG, "some rank passes what is no stream", "pass what MPIX_Stream_create made");
+            refuse(call, MPI_ERR_ARG, "some rank passes something that is not a stream",
+                   "pass a stream that MPIX_Stream_create made");
         }
         if (any_native != 0) {
-            refuse(call, MPI_ERR_ARG, "some rank's stream is not of a GPU", "let it pass MPIX_STREAM_NULL");
+            refuse(call, MPI_ERR_ARG, "some rank's stream is not of a GPU", "pass MPIX_STREAM_NULL on that rank");
         }
         if (any_cannot != 0) {
             refuse(call, MPI_ERR_UNSUPPORTED_OPERATION,
@@ -703,7 +705,8 @@ int start_enqueue(Call& call, const int count, MPI_Request* const requests) {
             refuse(call, MPI_ERR_REQUEST, "the request is not persistent", "pass one of MPI_Send_init and its like");
         }
         if (of != nullptr && known.of != of) {
-            refuse(call, MPI_ERR_REQUEST, "the requests are of several communicators", "start each one's by itself");
+            refuse(call, MPI_ERR_REQUEST, "the requests belong to several communicators",
+                   "start the requests of each communicator in a call of their own");
         }
         of = known.of;
         std::shared_ptr<Enqueued> what = known.again(call);

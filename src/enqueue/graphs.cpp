@@ -196,7 +196,7 @@ void StreamComm::release() {
     }
     if (!status.ok()) {
         throw Error("the capture takes no more work (" + status.message() + ")",
-                    "an error of an earlier call that is captured also comes out here");
+                    "an error of an earlier call that is captured is also reported here");
     }
 }
 
@@ -217,7 +217,7 @@ void StreamComm::clear_counters(const Operations operations) {
     }
     if (!status.ok()) {
         throw Error("a counter of replays cannot be set (" + status.message() + ")",
-                    "an error of an earlier kernel of the program also comes out here");
+                    "an error of an earlier kernel of the program is also reported here");
     }
 }
 

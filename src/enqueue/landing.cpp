@@ -63,8 +63,8 @@ transport::Placed Landing::settle(MPI_Status& status, int& error, const bool rep
                           landed + bytes);
             }
         } else {
-            error = owner.error_code(MPI_ERR_OTHER, Error("an RTS came that stands for no message",
-                                                          "this is a mistake in Awaken: report it"));
+            error = owner.error_code(MPI_ERR_OTHER, Error("an RTS arrived that belongs to no message",
+                                                          "this is a bug in Awaken: please report it"));
             return placed;
         }
         size = static_cast<std::int64_t>(found.bytes);

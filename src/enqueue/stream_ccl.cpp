@@ -247,7 +247,7 @@ void StreamCcl::queue(Operation operation, const std::uint64_t capture) {
     const auto put = [&] { _ccl.issue(operation, _stream); };
     if (const gpu::Status status = layer().gpu().run_on(_stream.device, std::ref(put)); !status.ok()) {
         throw Error("making a GPU current failed (" + status.message() + ")",
-                    "an error of an earlier kernel of the program also comes out here");
+                    "an error of an earlier kernel of the program is also reported here");
     }
 }
 
@@ -473,7 +473,7 @@ std::shared_ptr<StreamCcl::Connection> StreamCcl::connect() const {
     };
     connection->thread = start_own_thread(work);
     if (!connection->thread.joinable()) {
-        connection->why = "no thread to be had for it";
+        connection->why = "no thread could be started for it";
         connection->is_over.store(true, std::memory_order_release);
     }
     return connection;

@@ -188,7 +188,7 @@ void StreamComm::launch(const gpu::StreamHandle stream, const std::span<const st
         const std::size_t count = std::min(stream::StepKernel::kMostSteps, steps.size() - first);
         if (const gpu::Status status = _kernel.launch(stream, steps.subspan(first, count), _of_steps); !status.ok()) {
             throw Error("the stream takes no more work (" + status.message() + ")",
-                        "an error of an earlier kernel of the program also comes out here; the stream must live as "
+                        "an error of an earlier kernel of the program is also reported here; the stream must live as "
                         "long as its communicator");
         }
     }
@@ -389,7 +389,8 @@ void StreamComm::enqueue(const Operations operations, const bool waits) {
     while (!has_words_for(operations.size())) {
         if (is_idle() && !has_words_for(operations.size())) {
             throw ClassedError(MPI_ERR_REQUEST,
-                               "more than " + std::to_string(kMost) + " receives are over that nobody has waited for",
+                               "more than " + std::to_string(kMost) +
+                                   " receives are complete, but the program has not waited for them",
                                "call MPIX_Wait_enqueue for each request");
         }
         announce_now();
@@ -513,7 +514,7 @@ void StreamComm::store_now(Enqueued& operation) {
     }
     if (!status.ok()) {
         throw Error("a copy of received data failed (" + status.message() + ")",
-                    "an error of an earlier kernel of the program also comes out here");
+                    "an error of an earlier kernel of the program is also reported here");
     }
     if (operation.landing && operation.landing->to == Landing::To::host) {
         operation.landing->deliver();

@@ -381,7 +381,7 @@ bool Network::everybody_has_the_layer() {
     for (bool said = false; !_alone && !wait_for(_duplicating, kAtEnd);) {
         if (!std::exchange(said, true)) {
             std::fprintf(stderr,
-                         "awaken: rank %d waits for the other ranks to get as far as it has. If some of them run "
+                         "awaken: rank %d waits for the other ranks to catch up. If some of them run "
                          "without Awaken, set AWAKEN_NODES=0\n",
                          _rank);
         }

@@ -114,7 +114,7 @@ std::shared_ptr<RendezvousSend> Link::reserve(const int peer, const Buffer& from
         ticket = _resources.outbox.reserve(avoided);
         if (!ticket) {
             _resources.notes.once("more than " + std::to_string(kSlots) +
-                                  " messages under way at a time: those beyond were sent through host memory");
+                                  " messages in flight at a time: those beyond were sent through host memory");
             return nullptr;
         }
     }

@@ -108,7 +108,7 @@ bool RendezvousGet::is_queued() noexcept {
         const std::scoped_lock lock(_mutex);
         if (!_error) {
             _error = Error("a message could not be fetched in the default stream (" + _resources.order->failure() + ")",
-                           "an error of an earlier kernel of the program comes out here");
+                           "an error of an earlier kernel of the program is reported here");
             finish();
         }
     }
@@ -192,8 +192,8 @@ void RendezvousGet::begin() {
         case Location::Kind::own:
             // The other process wrote the location. Only this process itself may name an address of its own.
             if (_peer != _resources.own) {
-                throw Error("an RTS stands for memory that is not its sender's",
-                            "this is a mistake in Awaken, or somebody is forging messages: please report it");
+                throw Error("an RTS describes memory that does not belong to its sender",
+                            "this is a bug in Awaken, or some process forges messages: please report it");
             }
             _from.address = reinterpret_cast<void*>(from.address);
             if (_typed != nullptr) {
@@ -364,7 +364,7 @@ void RendezvousGet::check_alive() {
     }
     if (_resources.reachability.seems_gone(_peer, _looked)) {
         throw Error(_resources.reachability.name_of(_peer) +
-                        " of MPI_COMM_WORLD ended while a message of its was being fetched",
+                        " of MPI_COMM_WORLD ended while one of its messages was being fetched",
                     "look at that rank's own output for the reason", Error::Kind::failed_process);
     }
 }

@@ -288,7 +288,7 @@ bool RendezvousSend::is_queued(const Patience patience) {
     }
     if (_receipt.load(std::memory_order_acquire) == stream::Outcome::failed) {
         throw Error("a message could not be queued in the default stream (" + _resources.order->failure() + ")",
-                    "an error of an earlier kernel of the program comes out here");
+                    "an error of an earlier kernel of the program is reported here");
     }
     return true;
 }
@@ -541,7 +541,7 @@ void RendezvousSend::became_ready(const gpu::Status& status) noexcept {
     if (!status.ok()) {
         const std::scoped_lock lock(_mutex);
         _error = Error("waiting for earlier work on a GPU buffer failed (" + status.message() + ")",
-                       "an error of an earlier kernel of the program comes out here");
+                       "an error of an earlier kernel of the program is reported here");
     }
 }
 

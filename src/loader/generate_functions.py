@@ -65,7 +65,7 @@ def read_facts(path: Path, known: set[str] | None) -> dict[str, set[str]]:
         if not word:
             continue
         if word not in facts:
-            raise TableError(f"{path}:{number}: {word} is no fact: use one of {', '.join(WORDS)}")
+            raise TableError(f"{path}:{number}: {word} is not a known property: use one of {', '.join(WORDS)}")
         for name in names:
             if known is not None and name not in known:
                 raise TableError(f"{path}:{number}: no header declares MPI_{name}: correct the name")

@@ -60,10 +60,10 @@ std::string known_abis() {
 Abi recognise(void* handle, const LoadedObject& object, const std::string& version) {
     const std::optional<Abi> abi = recognise_abi(handle, object.path, version);
     if (!abi) {
-        throw Error("the MPI library " + object.path + " (" + version + ") is of no ABI that Awaken knows (" +
-                        known_abis() + ")",
-                    "use an MPI with one of these ABIs (Open MPI from 3 on), build Awaken with -DAWAKEN_MPI=<its "
-                    "prefix>, or set AWAKEN=off");
+        throw Error(
+            "the MPI library " + object.path + " (" + version + ") has no ABI that Awaken knows (" + known_abis() + ")",
+            "use an MPI with one of these ABIs (Open MPI from 3 on), build Awaken with -DAWAKEN_MPI=<its "
+            "prefix>, or set AWAKEN=off");
     }
     return *abi;
 }
@@ -171,7 +171,7 @@ void warn_of_another_launcher(const Binding& binding) {
     fprintf(
         stderr,
         "awaken: the program names no MPI library, and the one that was found, %s (%s), is not that of the launcher "
-        "(%s), whose ranks it will not know: set AWAKEN_MPI to the launcher's libmpi\n",
+        "(%s), so its ranks will not find each other: set AWAKEN_MPI to the launcher's libmpi\n",
         binding.path.c_str(), binding.version.c_str(), is_openmpi ? "MPICH" : "Open MPI");
 }
 

@@ -31,7 +31,8 @@ Error reason() {
         const std::string library = loader::loaded_library();
         if (library.empty()) {
             return {"it loaded no MPI library",
-                    "where it starts the MPI program, that one reports; else give awaken exec the MPI program itself"};
+                    "if it starts the MPI program, that program writes the report; otherwise give awaken exec the MPI "
+                    "program itself"};
         }
         return {"it called no MPI function, though it loaded " + library,
                 "where it looks functions up in that library's own handle, name libawaken.so as its MPI library"};

@@ -54,7 +54,8 @@ bool FaultTolerance::is_revoked(const MPI_Comm communicator) const {
 }
 
 Error FaultTolerance::revocation() {
-    return {"the communicator was revoked", "go on with what MPIX_Comm_shrink makes of it", Error::Kind::revoked};
+    return {"the communicator was revoked", "continue with the communicator that MPIX_Comm_shrink makes of it",
+            Error::Kind::revoked};
 }
 
 void FaultTolerance::refuse_revoked(const MPI_Comm communicator) const {

@@ -183,9 +183,8 @@ Job find_job(const std::string& chosen_name, const int pretended_nodes) {
     }
     if (job.key.empty() && hidden) {
         job.why_unknown =
-            "the launcher's process, which tells this job from others, is in another pid namespace (AWAKEN_JOB names "
-            "the "
-            "job by hand)";
+            "the launcher's process, which distinguishes this job from others, is in another pid namespace (AWAKEN_JOB "
+            "names the job by hand)";
     }
     if (pretended_nodes > 1 && job.known() && local_rank >= 0 && local_rank < job.local_ranks) {
         // Blocks of ranks, as launchers fill nodes. Node n holds the local ranks [n * ranks / nodes, ...).

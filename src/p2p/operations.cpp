@@ -45,8 +45,8 @@ const char* why_not_in_order(const protocol::SendFacts& facts) {
     return facts.gaps || facts.mixed                 ? "a datatype with gaps"
            : facts.memory != gpu::MemoryKind::device ? "memory that is not a device's alone"
            : facts.receiver == Receiver::itself      ? "a message to its sender"
-           : facts.receiver == Receiver::on_node     ? "its receiver does not go in stream order, or not yet"
-                                                     : "its receiver is not reached by GPU";
+           : facts.receiver == Receiver::on_node     ? "its receiver does not use stream order, or not yet"
+                                                     : "its receiver cannot be reached by GPU";
 }
 
 /// Waits for all work that the program's seemingly synchronous calls left behind: the MPI, and even more the network
@@ -242,9 +242,9 @@ Posted SendOperation::stage(Message& message) {
         (facts.receiver == protocol::SendFacts::Receiver::unknown ||
          facts.receiver == protocol::SendFacts::Receiver::on_other_node)) {
         const bool near = owner.node_peers.index_of(message.communicator, message.destination) >= 0;
-        owner.ledger.add_fallback(_call->name(),
-                                  near ? "staged: the receiver uses no GPU yet, or has receives of before its first use"
-                                       : "staged: the receiver is on another node, of another job, or without Awaken");
+        owner.ledger.add_fallback(
+            _call->name(), near ? "staged: the receiver uses no GPU yet, or posted receives before it first used one"
+                                : "staged: the receiver is on another node, of another job, or without Awaken");
     }
     const Argument<std::int64_t> staged =
         _stage.buffer(Access::in, message.buffer, message.count, message.type, std::move(message.located));
@@ -549,8 +549,8 @@ void RecvOperation::arrived(const MPI_Status& status, const bool others) {
     }
     if (!_in_place) {
         if (_landed == nullptr) {
-            throw Error("a message came for a buffer that has no place for it",
-                        "this is a mistake in Awaken: report it");
+            throw Error("a message arrived for a buffer that has no room for it",
+                        "this is a bug in Awaken: please report it");
         }
         into.first = _landed;
         into.info = {};
@@ -558,8 +558,8 @@ void RecvOperation::arrived(const MPI_Status& status, const bool others) {
     }
     _message = transport->start_receive(message.data(), length, into);
     if (_message == nullptr) {
-        throw Error("an RTS came that stands for no message",
-                    "somebody sent a header again, or forged one: receive messages only once");
+        throw Error("an RTS arrived that belongs to no message",
+                    "some process sent an RTS twice or forged one: receive each message only once");
     }
     if (others) {
         _message->join_others();

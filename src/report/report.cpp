@@ -590,7 +590,8 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
         return std::get<Path>(entry.first) != Path::native && is_collective(std::get<std::string>(entry.first));
     });
     if (chosen && !identity.collectives.empty()) {
-        text += "\n  Collectives: the first row that fits chose how (AWAKEN_COLLECTIVES puts rows before them)\n";
+        text +=
+            "\n  Collectives: the first row that fits chose the algorithm (AWAKEN_COLLECTIVES puts rows before them)\n";
         for (const std::string& row : identity.collectives) {
             text += "  " + printable(row) + '\n';
         }

@@ -145,7 +145,7 @@ class KernelSource {
             if (!runtime.order_after_default_stream(origin.first(), origin.info()).ok() ||
                 !runtime.finish_default_stream(device).ok()) {
                 throw Error("waiting for earlier work on a GPU buffer failed",
-                            "an error of an earlier kernel of the program also comes out here");
+                            "an error of an earlier kernel of the program is also reported here");
             }
             _address = origin.first();
             return true;
@@ -197,7 +197,7 @@ bool accumulate_by_kernel(Window& window, const Local& origin, const Local* cons
     }
     if (found.reached.is_own && !owner.gpu().finish_default_stream(device).ok()) {
         throw Error("waiting for earlier work on a window's memory failed",
-                    "an error of an earlier kernel of the program also comes out here");
+                    "an error of an earlier kernel of the program is also reported here");
     }
     Engine::Fold fold;
     fold.code = code;

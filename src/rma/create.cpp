@@ -78,7 +78,7 @@ std::uint32_t obstacles() {
 void check_measures(const Call& call, const MPI_Aint bytes, const std::int64_t unit) {
     if (bytes < 0) {
         throw ClassedError(MPI_ERR_SIZE, std::string(call.name()) + ": the size is " + std::to_string(bytes),
-                           "look at how it is computed");
+                           "check how it is computed");
     }
     if (unit <= 0) {
         throw ClassedError(MPI_ERR_DISP,

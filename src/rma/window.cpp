@@ -207,7 +207,7 @@ void Window::make_own_memory_ready() const {
     if (_spec.device >= 0) {
         if (const gpu::Status status = runtime.finish_default_stream(_spec.device); !status.ok()) {
             throw Error("waiting for earlier work on a window's memory failed (" + status.message() + ")",
-                        "an error of an earlier kernel of the program also comes out here");
+                        "an error of an earlier kernel of the program is also reported here");
         }
     }
 }
@@ -286,9 +286,10 @@ void Window::attach(const Call& call, void* const base, const MPI_Aint bytes, co
     region.bytes = static_cast<std::uint64_t>(bytes);
     region.exporter = _exposure->own();
     const auto refuse = [&](const std::string& why) {
-        throw ClassedError(MPI_ERR_UNSUPPORTED_OPERATION,
-                           std::string(call.name()) + ": the attached memory cannot be shown to others (" + why + ")",
-                           "attach host memory, or device memory of cudaMalloc or hipMalloc");
+        throw ClassedError(
+            MPI_ERR_UNSUPPORTED_OPERATION,
+            std::string(call.name()) + ": the attached memory cannot be shared with other ranks (" + why + ")",
+            "attach host memory, or device memory of cudaMalloc or hipMalloc");
     };
     if (!info.ipc_capable) {
         refuse("IPC exports no memory of pools");

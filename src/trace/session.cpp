@@ -82,8 +82,7 @@ std::string Session::write(const bool complete) noexcept {
         const std::string given =
             write_file(wanted, [this](std::FILE* const stream) { write_events(stream, _rank, _recorder, now_ns()); });
         if (given != wanted) {
-            fprintf(stderr, "awaken: %s is there already and stays as it is: this trace is %s\n", wanted.c_str(),
-                    given.c_str());
+            fprintf(stderr, "awaken: %s exists already and is kept: this trace is %s\n", wanted.c_str(), given.c_str());
         }
         if (const std::uint64_t dropped = _recorder.dropped(); dropped > 0) {
             fprintf(stderr,

@@ -85,7 +85,7 @@ bool lies_in(const std::uintptr_t begin, const std::uintptr_t end, const gpu::Po
     throw Error(
         doing + " failed (" + status.message() + ")",
         "run with AWAKEN_CHECK=1 to see whether the buffer was freed or is too short; an error of an earlier kernel "
-        "of the program also comes out here");
+        "of the program is also reported here");
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ constexpr std::chrono::milliseconds kBetweenLoads{20};
 
 [[noreturn]] void fail_on_gpu(const std::string& doing, const gpu::Status& status) {
     throw Error(doing + " failed (" + status.message() + ")",
-                "an error of an earlier kernel of the program also comes out here; run with AWAKEN_CHECK=1 to see "
+                "an error of an earlier kernel of the program is also reported here; run with AWAKEN_CHECK=1 to see "
                 "whether the buffer was freed or is too short");
 }
 
@@ -715,8 +715,7 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned copy_str
     State::Device& on = state.device(device);
     const bool typed = destination.typed != nullptr || source.typed != nullptr;
     if (typed && state.packer == nullptr) {
-        throw Error("a datatype with gaps is to be moved without anything that could",
-                    "this is a mistake in Awaken: please report it");
+        throw Error("no method is available to move a datatype with gaps", "this is a bug in Awaken: please report it");
     }
     if (!typed && !is_pageable(destination) && !is_pageable(source)) {
         return Copy(state.start_plain(on, copy_stream, destination, source, bytes, when));

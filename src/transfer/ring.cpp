@@ -56,7 +56,7 @@ class Side {
           _piece(piece_bytes(bytes, memory)) {
         if (_piece == 0 || memory.chunks == 0) {
             throw Error("a message was to go through a ring without chunks",
-                        "this is a mistake in Awaken: please report it");
+                        "this is a bug in Awaken: please report it");
         }
         set_user(user);
         // Rings lie side by side. The two directions get copy streams of their own, since a GPU can copy in both at

@@ -65,10 +65,10 @@ def test_demo_shows_the_crash_and_the_runs() -> None:
     page = Path(written.group(1)).read_text()
     assert "What ran on emulated GPUs" in page and 'id="topology"' in page and "Commands" in page
     assert "Timeline of ghost_exchange" in page and "MPI_Waitall (direct)" in page
-    assert "Emulated GPUs do not tell" in page
-    sample = re.search(r"of real GPUs says, from bench/results/\S+: (\S+)", done.stdout)
+    assert "Emulated GPUs do not show it" in page
+    sample = re.search(r"on real GPUs, from bench/results/\S+: (\S+)", done.stdout)
     assert sample is not None and "Bandwidth, 2 ranks" in Path(sample.group(1)).read_text()
-    assert "it dies: killed by SIGSEGV" in done.stdout
+    assert "it crashes: killed by SIGSEGV" in done.stdout
     table = rows(done.stdout)
     assert all(row[-1] == "checked" for row in table)
     names = [row[0] for row in table]

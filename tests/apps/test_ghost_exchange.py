@@ -337,10 +337,10 @@ def test_without_a_step_there_is_no_bandwidth(memory: str) -> None:
 @pytest.mark.parametrize(
     ("gpus", "links", "told"),
     [
-        ("cuda:2", "nvswitch:18", "450.0 GB/s (18 NVLinks, told by NVML)"),
-        ("cuda:3", "nvlink:4", "100.0 GB/s (4 NVLinks, told by NVML)"),
+        ("cuda:2", "nvswitch:18", "450.0 GB/s (18 NVLinks, reported by NVML)"),
+        ("cuda:3", "nvlink:4", "100.0 GB/s (4 NVLinks, reported by NVML)"),
         ("cuda:2", "pcie", "a link that is unknown (--link)"),
-        ("hip:2", "xgmi:2", "100.0 GB/s (2 XGMI links, told by ROCm SMI)"),
+        ("hip:2", "xgmi:2", "100.0 GB/s (2 XGMI links, reported by ROCm SMI)"),
         ("hip:2", "pcie", "a link that is unknown (--link)"),
     ],
 )
@@ -582,7 +582,7 @@ def test_nothing_is_queued_by_an_mpi_for_one_thread(abi: str, tmp_path: Path) ->
     words = ("-i", "9", "-j", "9", "-I", "1", "--exchange", "enqueue")
     result = run(abi, "cuda:2", *words, LD_PRELOAD=str(library))
     assert result.status == 2
-    assert result.err.count("ghost_exchange: --exchange enqueue: what is queued takes MPI_THREAD_MULTIPLE") == 1
+    assert result.err.count("ghost_exchange: --exchange enqueue: queued operations need MPI_THREAD_MULTIPLE") == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- binding
@@ -715,7 +715,7 @@ def test_lists_that_leave_no_gpu_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "words", "complaint"),
     [
-        ({"BIND_GPU_COUNT": "4"}, ["true"], "no variable tells the rank on this host"),
+        ({"BIND_GPU_COUNT": "4"}, ["true"], "no variable gives the rank on this host"),
         ({"BIND_GPU_COUNT": "none", "SLURM_LOCALID": "0"}, ["true"], "BIND_GPU_COUNT=none is not a number"),
         ({"BIND_GPU_COUNT": "0", "SLURM_LOCALID": "0"}, ["true"], "there is no GPU on this host"),
         ({"BIND_GPU_COUNT": "00", "SLURM_LOCALID": "0"}, ["true"], "there is no GPU on this host"),

@@ -202,7 +202,7 @@ def test_ranks_may_be_told_beside_the_launcher(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--launcher", "mpiexec -n {ranks}"), "leaves open how many ranks: say it with --ranks N"),
+        (("--launcher", "mpiexec -n {ranks}"), "does not say how many ranks to start: add --ranks N"),
         (("--launcher", "mpiexec -n 2", "--ranks", "4"), "says how many ranks, and so does --ranks 4: leave out one"),
     ],
 )
@@ -352,8 +352,8 @@ def test_ranks_of_a_launched_comparison(mpi_named: Callable[[str], harness.Mpi],
             "--launcher is for comparisons: add --compare, or write the launcher before it",
         ),
         (("--compare", "native", "--launcher", "y=mpiexec -n 2"), "names the contender y"),
-        (("--compare", "native", "--launcher", "mpiexec -n 2 |"), "is no command"),
-        (("--compare", "native", "--launcher", "mpiexec 'x"), "is no command"),
+        (("--compare", "native", "--launcher", "mpiexec -n 2 |"), "is not a command"),
+        (("--compare", "native", "--launcher", "mpiexec 'x"), "is not a command"),
         (("--compare", "native", "--launcher", "true", "--listen", "256.1.1.1"), "cannot be used"),
         (("--compare", "a=native,b=native+A=1", "--launcher", "true", "-clog:logs"), "one folder for 2 launches"),
         # Before anything is started: `false` would be the reason otherwise.

@@ -424,7 +424,7 @@ def test_the_reason_is_that_of_the_answer() -> None:
         return doctor.transport_of([{"bandwidth_GBps": 24.0, "path": path}], hardware)
 
     figures = "24.0 GB/s; a raw copy 26.0, through the host at most 25.0"
-    assert answer("") == ("unknown", f"speed does not tell here: {figures}")
+    assert answer("") == ("unknown", f"speed does not show it here: {figures}")
     assert answer("direct") == ("direct", "by the path that the layer reports; 24.0 GB/s")
     hardware["ipc"] = [{"works": True, "copy_GBps": 400.0}]
     assert answer("staged") == ("staged", figures.replace("26.0", "400.0"))

@@ -223,7 +223,7 @@ def test_a_ucx_that_would_not_be_used_is_refused(prefix: Prefix, tmp_path: Path,
     told = {
         "no folder": "there is no libucp.so.0",
         "no GPUs": "knows no GPUs",
-        "no UCX in the MPI": "has no UCX",
+        "no UCX in the MPI": "does not use UCX",
         "RPATH": "names the folder (RPATH)",
     }
     assert_refused(prefix.run(*words, "--", program), 2, told[case])

@@ -127,11 +127,11 @@ def test_events_are_kept_for_the_picture_only(folder: Path) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path, whole_folder: bool) -> None:
     os.mkfifo(tmp_path / "rank-0.json")
     done = awaken(tmp_path if whole_folder else tmp_path / "rank-0.json", status=2)
-    assert "rank-0.json cannot be read: it is a pipe, and no regular file" in done.stderr
+    assert "rank-0.json cannot be read: it is a pipe, not a regular file" in done.stderr
 
 
 def test_a_device_and_a_line_without_end_are_refused(tmp_path: Path) -> None:
-    assert "it is a device, and no regular file" in awaken("/dev/zero", status=2).stderr
+    assert "it is a device, not a regular file" in awaken("/dev/zero", status=2).stderr
     file = tmp_path / "rank-0.json"
     file.touch()
     os.truncate(file, 1 << 30)
@@ -219,7 +219,7 @@ def test_the_picture_shows_ranks_as_lanes(folder: Path, tmp_path: Path) -> None:
     root = ElementTree.parse(picture).getroot()
     texts = [text.text for text in root.iter(f"{SVG}text")]
     assert 'a "stencil" & <more>' in texts
-    assert {"rank 0", "rank 1", "under way", "GPU 0: copies"} <= set(texts)
+    assert {"rank 0", "rank 1", "in flight", "GPU 0: copies"} <= set(texts)
     assert texts.count("stencil") == 2 + 1, "on its two bars, and in the legend"
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
     assert width <= 1000

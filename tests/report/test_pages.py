@@ -415,7 +415,7 @@ def test_emulated_gpus_tell_no_speeds(tmp_path: Path) -> None:
     report = report_on(paths)
     assert [one.headline for one in findings.findings(report.documents)[2:]] == [
         "Yes, where they were checked",
-        "Emulated GPUs do not tell",
+        "Emulated GPUs do not show it",
     ]
     for page in (html_page.page(report), markdown_page.page(report)):
         assert not SPEED.search(page), SPEED.search(page)
@@ -478,7 +478,7 @@ def test_pasted_tables_of_imb_answer_no_more_than_they_tell(tmp_path: Path) -> N
     (tmp_path / "pasted.txt").write_text(logs.pasted(logs.imb("PingPong", [(8, 1.0), (1 << 20, 50.0)]), "PingPong"))
     aware, direct, speed, _ = findings.findings(report_on([tmp_path / "pasted.txt"]).documents)
     assert [one.headline for one in (aware, direct)] == ["Not measured"] * 2
-    assert len(speed.details) == 2 and all("memory of a kind that is not told" in detail for detail in speed.details)
+    assert len(speed.details) == 2 and all("memory of unknown kind" in detail for detail in speed.details)
 
 
 def test_memory_that_is_not_told_is_not_called_that_of_the_host(tmp_path: Path) -> None:
@@ -488,7 +488,7 @@ def test_memory_that_is_not_told_is_not_called_that_of_the_host(tmp_path: Path) 
     for text in (osu, imb):
         (tmp_path / "a.log").write_text(text)
         speed = findings.speed(report_on([tmp_path / "a.log"]).documents)
-        assert all("memory of a kind that is not told" in detail for detail in speed.details)
+        assert all("memory of unknown kind" in detail for detail in speed.details)
         for letter, memory in (("D", "device memory"), ("H", "host memory")):
             told = findings.speed(from_files([f"a@:{letter}={tmp_path / 'a.log'}"], "").documents)
             assert len(told.details) == 2 and all(memory in detail for detail in told.details)

@@ -502,7 +502,7 @@ def test_osu_init_tells_the_ranks_and_its_words_may_be_no_numbers(tmp_path: Path
     assert (series.test, series.ranks, series.points[0].value) == ("init", 4, 205500.0)
     assert (series.points[0].low, series.points[0].high) == (200000.0, 210000.0)
     for bad in ("1.2.3", ".", "9" * 400):
-        with pytest.raises(ReadError, match="no times: the row is left out"):
+        with pytest.raises(ReadError, match="not times: the row is left out"):
             read_text(tmp_path, text.format(4, bad))
 
 
@@ -598,7 +598,7 @@ def test_nccl_runs_that_know_nothing_of_each_other_are_named(tmp_path: Path) -> 
     document = read_text(tmp_path, "\n".join([*lines[: at + 1], *lines[at:]]) + "\n")
     assert document.series[0].ranks == 1
     (note,) = document.notes
-    assert "rank 0 is there twice" in note
+    assert "rank 0 appears twice" in note
 
 
 def test_nccl_columns_begin_a_table(tmp_path: Path) -> None:
@@ -1187,8 +1187,8 @@ def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
     sparse.touch()
     os.truncate(sparse, 1 << 30)
     for path, why in (
-        (pipe, "it is a pipe, and no regular file: write what it gives into a file first"),
-        (Path("/dev/zero"), "it is a device, and no regular file: name a file"),
+        (pipe, "it is a pipe, not a regular file: write its output to a file first"),
+        (Path("/dev/zero"), "it is a device, not a regular file: name a file"),
         (sparse, f"it has {1 << 30} bytes, more than "),
     ):
         with pytest.raises(ReadError, match=f"{path}: {why}"):

@@ -571,7 +571,7 @@ def test_on_emulated_gpus(tmp_path: Path) -> None:
     assert "Not by itself; with Awaken, yes" in page
     assert "emulated GPUs" in page and "How the bytes travelled" in page
     assert '<td class="prose">Awaken</td><td class="prose">8 B to ' in page and "raw copy" in page
-    assert not re.search(r"\d (µs|ms|[kMG]B/s)", page) and "Emulated GPUs do not tell" in page
+    assert not re.search(r"\d (µs|ms|[kMG]B/s)", page) and "Emulated GPUs do not show it" in page
     measured = json.loads((tmp_path / "awaken-report" / "latency.json").read_text())
     assert {one["name"] for one in measured["runs"][0]["contenders"]} == {"native", "awaken", "staged", "xccl", "raw"}
 

@@ -505,7 +505,7 @@ TEST(Options, WrongUseSaysWhatToDo) {
     EXPECT_TRUE(contains(refusal({"latency", "-y"}), "'-y'"));
     EXPECT_TRUE(contains(refusal({"latency", "-i"}), "-i lacks its argument"));
     EXPECT_TRUE(contains(refusal({"latency", "--json"}), "--json lacks its argument"));
-    EXPECT_TRUE(contains(refusal({"latency", "--json", "--native"}), "--json lacks its argument: --native behind it"));
+    EXPECT_TRUE(contains(refusal({"latency", "--json", "--native"}), "--json lacks its argument: --native after it"));
     EXPECT_TRUE(contains(refusal({"latency", "-i", "many"}), "is not a number"));
     EXPECT_TRUE(contains(refusal({"latency", "-i", "0"}), "at least 1"));
     EXPECT_TRUE(contains(refusal({"latency", "-i", "5x"}), "-i '5x' is not a whole number"));

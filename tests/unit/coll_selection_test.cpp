@@ -127,7 +127,7 @@ TEST(Selection, EqualTablesHaveEqualHashes) {
 
 TEST(Selection, SaysWhatIsWrongAndWhatIsAllowed) {
     EXPECT_NE(refusal("allreduce").find("has no colon"), std::string::npos);
-    EXPECT_NE(refusal("allredouce : ccl").find("\"allredouce\", which is no collective"), std::string::npos);
+    EXPECT_NE(refusal("allredouce : ccl").find("\"allredouce\", which is not a collective"), std::string::npos);
     EXPECT_NE(refusal("barrier : staged").find("AWAKEN_PATH=staged"), std::string::npos);
     EXPECT_NE(refusal("allreduce : fast")
                   .find("one of root-only, one-shot, two-shot, ccl, hierarchical, point-to-point, staged"),

@@ -104,10 +104,10 @@ TEST_F(DoctorNotes, a_file_that_others_may_have_written_is_not_believed) {
 
 TEST_F(DoctorNotes, what_is_no_file_is_neither_followed_nor_waited_for) {
     ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
-    expect_unused("no regular file");
+    expect_unused("not a regular file");
     ASSERT_EQ(unlink(path().c_str()), 0);
     ASSERT_EQ(mkdir(path().c_str(), 0700), 0);
-    expect_unused("no regular file");
+    expect_unused("not a regular file");
     ASSERT_EQ(rmdir(path().c_str()), 0);
     std::ofstream(path() + ".other") << kLine;
     ASSERT_EQ(symlink((path() + ".other").c_str(), path().c_str()), 0);

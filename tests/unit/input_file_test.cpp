@@ -45,8 +45,8 @@ TEST_F(InputFiles, ARegularFileIsReadWhole) {
 
 TEST_F(InputFiles, WhatMayNeverEndIsNotRead) {
     ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
-    EXPECT_EQ(read_input_file(file("pipe"), 100).why_not, "it is a pipe, and no regular file");
-    EXPECT_EQ(read_input_file("/dev/zero", 100).why_not, "it is a device, and no regular file");
+    EXPECT_EQ(read_input_file(file("pipe"), 100).why_not, "it is a pipe, not a regular file");
+    EXPECT_EQ(read_input_file("/dev/zero", 100).why_not, "it is a device, not a regular file");
     EXPECT_EQ(read_input_file(_folder.string(), 100).why_not, "it is a folder");
     EXPECT_FALSE(read_input_file(_folder.string(), 100).unopened);
 }

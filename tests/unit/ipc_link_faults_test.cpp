@@ -28,7 +28,7 @@ SCENARIO(more_than_there_are_slots) {
                 require(offer(*node.link, node.peer, source.data, source.info, 1) == nullptr, "there is no slot left");
                 require(wrap(node, "a", 1) == nullptr, "there is no slot left for host memory either");
             }
-            require(node.noted("256 messages under way"), "nothing was said: " + node.notes());
+            require(node.noted("256 messages in flight"), "nothing was said: " + node.notes());
             for (const auto& send : sends) {
                 node.send_header(*send);
             }

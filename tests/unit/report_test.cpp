@@ -302,11 +302,11 @@ TEST(Report, TellsOfSettingsThatHadNoPart) {
     Identity told = identity();
     EXPECT_FALSE(contains(to_text(told, Ledger()), "note")) << "nothing to tell";
     EXPECT_FALSE(contains(to_json(told, Ledger()), "notes"));
-    told.notes = {"AWAKEN_MPI=/opt/\"x\".so had no part", "another"};
+    told.notes = {"AWAKEN_MPI=/opt/\"x\".so had no effect", "another"};
     EXPECT_TRUE(
-        contains(to_text(told, Ledger()), "\n  note     AWAKEN_MPI=/opt/\"x\".so had no part\n  note     another\n"));
+        contains(to_text(told, Ledger()), "\n  note     AWAKEN_MPI=/opt/\"x\".so had no effect\n  note     another\n"));
     const std::string json = to_json(told, Ledger());
-    EXPECT_TRUE(contains(json, R"("notes": ["AWAKEN_MPI=/opt/\"x\".so had no part", "another"],)")) << json;
+    EXPECT_TRUE(contains(json, R"("notes": ["AWAKEN_MPI=/opt/\"x\".so had no effect", "another"],)")) << json;
     EXPECT_TRUE(JsonGrammar(json).valid()) << json;
 }
 

@@ -86,7 +86,7 @@ def _machine(top: Value, document: Document) -> list[tuple[str, str, str]]:
 def _aware(part: Value, title: str, known: bool | None) -> tuple[str, str, str]:
     question = f"{title}: device memory"
     if known is None:
-        return question, f"not known: {part.get('why').text('no reason told')}", ""
+        return question, f"not known: {part.get('why').text('no reason given')}", ""
     outcomes: dict[str, list[str]] = {}
     for cell in part.get("attempts").elements():
         outcomes.setdefault(cell.get("status").text(), []).append(
@@ -117,7 +117,7 @@ def _between_gpus(top: Value, *, timed: bool) -> list[tuple[str, str, str]]:
             if record.get("works").text() == "yes":
                 answers.append((pair, f"works{f', {units.bandwidth(speed)}' if speed and timed else ''}", "good"))
             else:
-                answers.append((pair, f"no: {record.get('why_not').text('no reason told')}", "bad"))
+                answers.append((pair, f"no: {record.get('why_not').text('no reason given')}", "bad"))
         peers = list(hardware.get("peer").elements())
         if peers:
             does = sum(record.get("does").text() == "yes" for record in peers)

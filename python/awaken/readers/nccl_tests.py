@@ -127,9 +127,7 @@ def read(log: Log, document: Document, notes: Notes) -> None:
         if rank:
             number_of_rank = int(rank.group(1)[:9])
             if number_of_rank in run.listed:
-                notes.add(
-                    line_number, f"rank {number_of_rank} is there twice: these are runs that know nothing of each other"
-                )
+                notes.add(line_number, f"rank {number_of_rank} appears twice: these are separate runs")
             run.listed.add(number_of_rank)
             gpus[clean(rank.group(2))] = None
         elif version:

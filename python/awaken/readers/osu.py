@@ -294,7 +294,7 @@ def _row(line: str, line_number: int, table: Table, notes: Notes) -> None:
     if init:
         mean, least, largest = (number(init.group(index)) for index in (4, 2, 3))
         if mean is None or least is None or largest is None:
-            notes.add(line_number, f"'{clean(line, 80)}' has words that are no times: the row is left out")
+            notes.add(line_number, f"'{clean(line, 80)}' has words that are not times: the row is left out")
             return
         table.ranks = size(init.group(1))
         table.points[""] = [Point(0, mean * 1e3, least * 1e3, largest * 1e3)]  # ms to us

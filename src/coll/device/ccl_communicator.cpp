@@ -147,7 +147,7 @@ void CclCommunicator::join(const ccl::Library& library, gpu::Runtime& runtime, c
                                std::memory_order_release);
     });
     if (!_attempt->thread.joinable()) {
-        _attempt->reason = "no thread to be had for it";
+        _attempt->reason = "no thread could be started for it";
         _attempt->outcome.store(Attempt::Outcome::failed, std::memory_order_release);
     }
 }
@@ -277,7 +277,7 @@ void CclCommunicator::Issuer::issue(const Operation& operation, const gpu::Strea
         case Kind::exscan:
         case Kind::barrier:
         case Kind::neighborhood:
-            throw Error("the library has no such collective", "this is a defect; please report it");
+            throw Error("the library has no such collective", "this is a bug in Awaken: please report it");
     }
 }
 

@@ -64,8 +64,8 @@ Error overwritten() {
 }
 
 Error revocation() {
-    return {"another rank has found the communicator revoked", "go on with what MPIX_Comm_shrink makes of it",
-            Error::Kind::revoked};
+    return {"another rank has found the communicator revoked",
+            "continue with the communicator that MPIX_Comm_shrink makes of it", Error::Kind::revoked};
 }
 
 }  // namespace
@@ -511,7 +511,7 @@ void CollectiveOp::finish_synchronous_calls() {
             if (const gpu::Status status = _engine->runtime().order_after_default_stream(buffer->address, buffer->info);
                 !status.ok()) {
                 throw Error("preparing a buffer failed (" + status.message() + ")",
-                            "an error of an earlier kernel of the program also comes out here");
+                            "an error of an earlier kernel of the program is also reported here");
             }
         }
     }
@@ -531,7 +531,7 @@ const char* CollectiveOp::why_not_early() {
     for (int member = 0; member < _node_comm.members(); ++member) {
         if (member != _node_comm.own() &&
             !ordering->goes(_node_comm._processes[static_cast<std::size_t>(member)], _device)) {
-            return "its ranks do not go in stream order, or not yet";
+            return "its ranks do not use stream order, or not yet";
         }
     }
     return _node_comm.all_registered(*_engine) ? nullptr
@@ -565,7 +565,7 @@ void CollectiveOp::queue(const bool tells, const bool awaits, const MarkOf mark)
     }
     if (const gpu::Status status = _engine->ordering()->take({steps.data(), count}); !status.ok()) {
         throw Error("a collective could not be queued in the default stream (" + status.message() + ")",
-                    "an error of an earlier kernel of the program comes out here");
+                    "an error of an earlier kernel of the program is reported here");
     }
 }
 
@@ -633,7 +633,7 @@ bool CollectiveOp::default_stream_is_over() {
     }
     if (!status.ok()) {
         throw Error("waiting for the default stream failed (" + status.message() + ")",
-                    "an error of an earlier kernel of the program also comes out here");
+                    "an error of an earlier kernel of the program is also reported here");
     }
     return over;
 }
@@ -782,7 +782,7 @@ void CollectiveOp::decide() {
     _ordered = (all & early) != 0 && _algorithm != Algorithm::ccl;
     if (_early && !_ordered) {
         _why_not_in_order =
-            _algorithm == Algorithm::ccl ? "NCCL or RCCL does it" : "another rank does not go in stream order";
+            _algorithm == Algorithm::ccl ? "NCCL or RCCL does it" : "another rank does not use stream order";
     }
     _together = _ordered && (all & alone) != 0;
     if (_early && !_told && !_together) {

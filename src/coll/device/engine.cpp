@@ -69,7 +69,7 @@ std::uint64_t hash_of(const gpu::DeviceInfo& info) noexcept {
 
 [[noreturn]] void fail(const char* what, const gpu::Status& status) {
     throw Error(std::string(what) + " failed (" + status.message() + ")",
-                "an error of an earlier kernel of the program also comes out here; run with AWAKEN_CHECK=1 to see "
+                "an error of an earlier kernel of the program is also reported here; run with AWAKEN_CHECK=1 to see "
                 "whether a buffer was freed or is too short");
 }
 
@@ -100,7 +100,7 @@ struct Engine::Device {
     [[nodiscard]] gpu::KernelHandle combine_for(const std::uint32_t code) const {
         const Loaded* const one = find(code);
         if (one == nullptr || !one->usable) {
-            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
+            throw Error("a kernel is launched that was never prepared", "this is a bug in Awaken: please report it");
         }
         return one->combine;
     }
@@ -108,7 +108,7 @@ struct Engine::Device {
     [[nodiscard]] gpu::KernelHandle move() const {
         const auto one = std::find_if(loaded.begin(), loaded.end(), [](const Loaded& each) { return each.usable; });
         if (one == loaded.end()) {
-            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
+            throw Error("a kernel is launched that was never prepared", "this is a bug in Awaken: please report it");
         }
         return one->move;
     }
@@ -258,7 +258,7 @@ unsigned Engine::blocks_for(const unsigned most, const std::uint64_t bytes) cons
 
 Engine::Work Engine::reserve(Device& device, const gpu::StreamHandle stream) {
     if (device.free_counters.empty()) {
-        throw Error("more than " + std::to_string(kCounters) + " collectives are under way on one GPU",
+        throw Error("more than " + std::to_string(kCounters) + " collectives are in progress on one GPU",
                     "complete some before starting more");
     }
     Work work;
@@ -273,7 +273,7 @@ Engine::Work Engine::reserve(Device& device, const gpu::StreamHandle stream) {
 void Engine::run(const int device, const Fold& fold) {
     std::atomic<std::uint64_t>* const word = take_word();
     if (word == nullptr) {
-        throw Error("no page-locked memory for a kernel's word",
+        throw Error("no page-locked memory for a kernel's flag",
                     "free host memory, or raise the limit of locked memory");
     }
     struct GiveBack {

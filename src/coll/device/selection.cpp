@@ -178,20 +178,20 @@ class Reader {
             const auto candidate = static_cast<Kind>(each);
             if (word == to_string(candidate)) {
                 if (candidate == Kind::barrier) {
-                    refuse("chooses how a barrier is done, which can only be done one way",
+                    refuse("chooses an algorithm for the barrier, which has only one",
                            "leave it out; AWAKEN_PATH=staged leaves barriers to the MPI");
                 }
                 return candidate;
             }
             names += candidate != Kind::barrier ? std::string(to_string(candidate)) + ", " : "";
         }
-        refuse("begins with \"" + std::string(word) + "\", which is no collective", "one of " + names + "or *");
+        refuse("begins with \"" + std::string(word) + "\", which is not a collective", "one of " + names + "or *");
     }
 
     Algorithm algorithm(const std::string_view word) const {
         const auto* const found = std::find(kAlgorithmNames.begin(), kAlgorithmNames.end(), word);
         if (found == kAlgorithmNames.end()) {
-            refuse("asks for \"" + std::string(word) + "\", which is no algorithm",
+            refuse("asks for \"" + std::string(word) + "\", which is not an algorithm",
                    "one of " + joined(kAlgorithmNames));
         }
         return static_cast<Algorithm>(found - kAlgorithmNames.begin());
@@ -205,7 +205,8 @@ class Reader {
             const std::string_view word = text.substr(0, comma);
             const auto found = std::find(kTypeNames.begin(), kTypeNames.end(), word);
             if (found == kTypeNames.end()) {
-                refuse("has the types \"" + std::string(word) + "\", which are none", "any of " + joined(kTypeNames));
+                refuse("has the types \"" + std::string(word) + "\", some of which do not exist",
+                       "any of " + joined(kTypeNames));
             }
             bits |= 1U << (found - kTypeNames.begin());
             if (comma == std::string_view::npos) {

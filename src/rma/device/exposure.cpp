@@ -311,7 +311,7 @@ bool Exposure::has_completed(const int origin) const noexcept {
 }
 
 void Exposure::await_completion(const int origin) {
-    await(origin, "before it was through with a window", [&] { return has_completed(origin); });
+    await(origin, "before it was done with a window", [&] { return has_completed(origin); });
     ++_seen[static_cast<std::size_t>(origin)].completions;
 }
 
