@@ -30,9 +30,9 @@ constexpr TestInfo between_ranks(const char* name, const char* title, Family fam
 }
 
 /// What OMB has no program for, and therefore no script osu_NAME.
-constexpr TestInfo of_ours(const char* name, const char* title, Family family, const char* options,
-                           const char* summary) {
-    return {name, title, family, Collective::none, false, false, false, true, false, 0, 2, options, summary};
+constexpr TestInfo of_ours(const char* name, const char* title, Family family, const char* options, const char* summary,
+                           Collective collective = Collective::none) {
+    return {name, title, family, collective, false, false, false, true, false, 0, 2, options, summary};
 }
 
 constexpr TestInfo through_a_window(const char* name, const char* title, Family family, OneSided operation,
@@ -186,6 +186,8 @@ constexpr std::array kCatalogue{
 
     of_ours("halo", "Halo Exchange Test", Family::halo, "hvmixcudI",
             "kernels in the default stream and messages of what they write, both ways around a ring"),
+    of_ours("isendrecv", "Non-blocking Sendrecv Latency Test", kNbc, "hvfmixMtacuGDPTIzdr",
+            "MPI_Isend and MPI_Irecv along a ring: time, and overlap with computation", ring_shift),
     of_ours("first", "First Communication Test", Family::first, "hvmidI",
             "what processes do first: a message, an exchange, MPI_Allreduce; each time of a launch of its own"),
 };
@@ -303,6 +305,7 @@ double bus_factor(Collective collective, int ranks) noexcept {
             return others;
         case Collective::bcast:
         case Collective::reduce:
+        case Collective::ring_shift:
             return 1;
         // A barrier moves no data; nccl-tests defines no bus bandwidth for prefix sums and neighbourhoods.
         case Collective::none:

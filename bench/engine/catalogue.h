@@ -52,6 +52,7 @@ enum class Collective : std::uint8_t {
     scatterv,
     scan,
     exscan,
+    ring_shift,  ///< no function of MPI: a message to the rank after, and one from the rank before
     neighbor_allgather,
     neighbor_allgatherv,
     neighbor_alltoall,

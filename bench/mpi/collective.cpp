@@ -385,7 +385,7 @@ class CollectiveBenchmark : public Benchmark {
         }
         void start(Operations& operations, std::size_t index, std::size_t iteration) {
             if (_graphs.empty()) {
-                with.start(operations, index, _of.call_of(iteration));
+                _of.begin(with, operations, index, _of.call_of(iteration));
             } else {
                 graph(iteration).launch();
             }
@@ -436,14 +436,33 @@ class CollectiveBenchmark : public Benchmark {
         }
     }
 
+    /// Operations that a call consists of.
+    [[nodiscard]] std::size_t parts() const { return _kind.collective == Collective::ring_shift ? 2 : 1; }
+
+    void begin(Communication& with, Operations& operations, std::size_t index, const CollectiveCall& call) const {
+        if (_kind.collective != Collective::ring_shift) {
+            with.start(operations, index, call);
+            return;
+        }
+        constexpr int kTag = 1;
+        const int ranks = _environment.ranks;
+        const int me = _environment.rank;
+        with.start(operations, index,
+                   MessageCall{Direction::receive, call.receive, call.receive_count, call.receive_type,
+                               (me + ranks - 1) % ranks, kTag, call.communicator});
+        with.start(operations, index + 1,
+                   MessageCall{Direction::send, const_cast<void*>(call.send), call.send_count, call.send_type,
+                               (me + 1) % ranks, kTag, call.communicator});
+    }
+
     // First the communication alone, then again with a computation of the same length between start and wait.
     void run_nonblocking(Communication& with, std::size_t iterations, Samples& samples) {
-        Operations operations(1);
+        Operations operations(parts());
         for (std::size_t i = 0; i < iterations; ++i) {
             const CollectiveCall& call = call_of(samples.iterations + i);
             const double taken = seconds_of([&] {
-                with.start(operations, 0, call);
-                with.wait(operations, 0, 1);
+                begin(with, operations, 0, call);
+                with.wait(operations, 0, parts());
             });
             separate();
             samples.operation.push_back(taken);
@@ -455,11 +474,11 @@ class CollectiveBenchmark : public Benchmark {
         for (std::size_t i = 0; i < iterations; ++i) {
             const CollectiveCall& call = call_of(samples.iterations);
             const double start = now();
-            with.start(operations, 0, call);
+            begin(with, operations, 0, call);
             const double started = now();
-            samples.test += _compute->run(with, operations, 0);
+            samples.test += _compute->run(with, operations);
             const double computed = now();
-            with.wait(operations, 0, 1);
+            with.wait(operations, 0, parts());
             const double end = now();
             barrier();
             samples.initiate += started - start;
@@ -501,9 +520,9 @@ class CollectiveBenchmark : public Benchmark {
     void call_once(Calls& calls, Mode mode, std::size_t iteration) {
         const Family family = _environment.test.family;
         if (mode == Mode::queued || family == Family::nonblocking_collective) {
-            Operations operations(1);
+            Operations operations(parts());
             calls.start(operations, 0, iteration);
-            calls.with.wait(operations, 0, 1);
+            calls.with.wait(operations, 0, parts());
         } else if (family == Family::persistent_collective) {
             PersistentCalls persistent(calls.with, 1);
             persistent.initialize(0, call_of(iteration));

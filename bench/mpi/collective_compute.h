@@ -24,8 +24,8 @@ class OverlapCompute {
     /// Sets how long run() computes, seconds. Call it outside of timing: finding a kernel's length takes launches.
     void set_duration(double seconds);
 
-    /// Computes, and tests the operation so often in between. Returns the seconds that testing took.
-    double run(Communication& with, Operations& operations, std::size_t index);
+    /// Computes, and tests each operation so often in between. Returns the seconds that testing took.
+    double run(Communication& with, Operations& operations);
 
   private:
     class Gpu;

@@ -139,6 +139,11 @@ void reduce_scatter_block(const Participant& at, Movement& movement) {
     receive_part(at, movement);
 }
 
+void ring_shift(const Participant& at, Movement& movement) {
+    append(movement.sent, movement.send_blocks, at, message(at.rank, (at.rank + 1) % at.ranks));
+    append(movement.received, movement.receive_blocks, at, message((at.rank + at.ranks - 1) % at.ranks, at.rank));
+}
+
 void neighbor_allgather(const Participant& at, Movement& movement) {
     to_everyone(at, movement);
     for (const int source : at.neighbors->sources) {
@@ -179,6 +184,7 @@ constexpr CollectiveKind kKinds[] = {
     {Collective::scatterv,               InPlace::root_receive, false, false,   scatter},
     {Collective::scan,                   InPlace::everywhere,   false, true,    scan},
     {Collective::exscan,                 InPlace::everywhere,   false, true,    exscan},
+    {Collective::ring_shift,             InPlace::nowhere,      false, true,    ring_shift},
     {Collective::neighbor_allgather,     InPlace::nowhere,      false, false,   neighbor_allgather},
     {Collective::neighbor_allgatherv,    InPlace::nowhere,      false, false,   neighbor_allgather},
     {Collective::neighbor_alltoall,      InPlace::nowhere,      false, false,   neighbor_alltoall},

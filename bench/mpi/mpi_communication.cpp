@@ -223,6 +223,7 @@ void MpiCommunication::issue_as(const Form form, const CollectiveCall& call, con
     const Displacement* const receive_displacements = arrays.receive_displacements.data();
     switch (call.collective) {
         case Collective::none:
+        case Collective::ring_shift:
             throw Error("a collective call names no operation", "name one");
         case Collective::barrier:
             go(Barrier{});

@@ -316,6 +316,7 @@ class Staged final : public Communication {
         CallSpans spans;
         switch (call.collective) {
             case Collective::none:
+            case Collective::ring_shift:
             case Collective::barrier:
                 return {};
             case Collective::allgather:

@@ -25,6 +25,7 @@ NAMES = (
     *(f"{name}_persistent" for name in (*PLAIN, *ROOTED, *REDUCING, "barrier")),
     *NEIGHBORHOOD,
     *(f"i{name}" for name in NEIGHBORHOOD),
+    "isendrecv",
 )
 
 SIZES = ("-m", "4:65536", "--step-factor", "128")
@@ -222,6 +223,7 @@ def test_derived_types(bench: Bench, tmp_path: Path) -> None:
     assert transmitted(bench, SETTINGS[1], "iallgatherv", f"indx:{blocks}") == [7, 7, 7]
     assert transmitted(bench, SETTINGS[2], "scatterv_persistent", "cont") == [16, 32, 64]
     assert transmitted(bench, SETTINGS[3], "alltoall", "vect:8:1") == [2, 4, 8]
+    assert transmitted(bench, SETTINGS[0], "isendrecv", "vect:4:3") == [12, 24, 48]
 
 
 @pytest.mark.long
@@ -312,9 +314,10 @@ def test_memory_limit_ends_the_sizes(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu", "both"])
-def test_overlap_with_tests_and_gpu(bench: Bench, target: str) -> None:
+@pytest.mark.parametrize("name", ["iallgather", "isendrecv"])
+def test_overlap_with_tests_and_gpu(bench: Bench, name: str, target: str) -> None:
     words = ("-t", "3", "-r", target, "-f")
-    rows = rows_of(passes(bench, SETTINGS[4], "iallgather", *words).output)
+    rows = rows_of(passes(bench, SETTINGS[4], name, *words).output)
     # The third of the parts of the overall time: three MPI_Test calls take some.
     assert all(float(row[4]) > 0 for row in rows)
 

@@ -75,6 +75,17 @@ def test_each_contender_runs_and_checks_its_data(
     assert contenders["xccl"]["description"].startswith(library)
 
 
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine[1])
+def test_messages_beside_computation_run_through_each_contender(
+    compare: Callable[..., dict[str, dict[str, Any]]], machine: Machine
+) -> None:
+    contenders = compare(machine, "isendrecv", "-t", "4", "--compare", "awaken,staged,enqueue,xccl")
+    for contender in contenders.values():
+        assert_ran(contender)
+        for measurement in contender["measurements"]:
+            assert measurement["overlap"]["pure_us"] > 0 and measurement["overlap"]["test_us"] > 0, measurement
+
+
 @pytest.mark.parametrize("test", ["gather", "scatter", "alltoall", "alltoallv", "allgather", "reduce_scatter", "bibw"])
 def test_xccl_composes_what_the_library_has_not(compare: Callable[..., dict[str, dict[str, Any]]], test: str) -> None:
     contenders = compare(MACHINES[0], test, "--compare", "awaken,xccl")

@@ -243,6 +243,7 @@ def test_osu_tables_of_any_figures(tmp_path: Path, table: list[tuple[int, float]
         ("All-to-Allw Personalized Exchange Persistent Latency", "alltoallw_persistent"),
         ("Non-blocking All-to-All Latency", "ialltoall"),
         ("Non-Blocking Broadcast Latency", "ibcast"),
+        ("Non-blocking Sendrecv Latency", "isendrecv"),
         ("Reduce_scatter_block Latency", "reduce_scatter_block"),
         ("Non-blocking Neighborhood Alltoallv Latency", "ineighbor_alltoallv"),
         ("Barrier Latency", "barrier"),

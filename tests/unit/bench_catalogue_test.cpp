@@ -21,7 +21,7 @@ std::size_t count(Family family, bool neighborhood = false) {
 TEST(Catalogue, HoldsTheProgramsOfOmb) {
     // 15 blocking, 15 nonblocking, 14 persistent (there is no reduce_scatter_block), 5 + 5 neighbourhood.
     EXPECT_EQ(count(Family::collective), 15U);
-    EXPECT_EQ(count(Family::nonblocking_collective), 15U);
+    EXPECT_EQ(count(Family::nonblocking_collective), 15U + 1U);  // and isendrecv, which is ours
     EXPECT_EQ(count(Family::persistent_collective), 14U);
     EXPECT_EQ(count(Family::collective, true), 5U);
     EXPECT_EQ(count(Family::nonblocking_collective, true), 5U);
@@ -31,7 +31,7 @@ TEST(Catalogue, HoldsTheProgramsOfOmb) {
     EXPECT_EQ(count(Family::one_sided_bandwidth), 2U);
     EXPECT_EQ(count(Family::one_sided_bidirectional_bandwidth), 1U);
     EXPECT_EQ(count(Family::first) + count(Family::halo), 2U);  // ours
-    EXPECT_EQ(catalogue().size(), 78U + 2U);
+    EXPECT_EQ(catalogue().size(), 78U + 3U);
     EXPECT_EQ(find_test("reduce_scatter_block_persistent"), nullptr);
 }
 
@@ -60,6 +60,7 @@ TEST(Catalogue, SummariesNameTheFunctionThatIsMeasured) {
     EXPECT_EQ(summary("allreduce"), "time of MPI_Allreduce (sum)");
     EXPECT_EQ(summary("neighbor_alltoallw"), "time of MPI_Neighbor_alltoallw");
     EXPECT_EQ(summary("ibcast"), "MPI_Ibcast: time, and overlap with computation");
+    EXPECT_EQ(summary("isendrecv"), "MPI_Isend and MPI_Irecv along a ring: time, and overlap with computation");
     EXPECT_EQ(summary("reduce_scatter_persistent"), "time of a started MPI_Reduce_scatter_init (sum)");
 }
 
@@ -115,6 +116,7 @@ TEST(Catalogue, BusFactorsAreThoseOfNcclTests) {
     EXPECT_DOUBLE_EQ(bus_factor(Collective::alltoall, kRanks), 7);
     EXPECT_DOUBLE_EQ(bus_factor(Collective::bcast, kRanks), 1);
     EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce, kRanks), 1);
+    EXPECT_DOUBLE_EQ(bus_factor(Collective::ring_shift, kRanks), 1);
     EXPECT_DOUBLE_EQ(bus_factor(Collective::barrier, kRanks), 0);
     EXPECT_DOUBLE_EQ(bus_factor(Collective::neighbor_alltoall, kRanks), 0);
     EXPECT_DOUBLE_EQ(bus_factor(Collective::allreduce, 1), 0);
