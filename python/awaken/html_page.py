@@ -328,9 +328,11 @@ def _path_report(report: PathReport) -> str:
     )
     names = dict.fromkeys(part[0] for bar in bars[:12] for part in bar.parts)
     colours = charts.legend((name, PATH_STYLES.get(name, 8)) for name in names)
+    copies = "; ".join(f"{by}: {units.count(times)} ({units.size(total)})" for by, times, total in report.copies)
+    done = paragraph(f"What copied device memory: {copies}.") if copies else ""
     fallbacks = [(function, reason, str(times)) for function, reason, times in report.fallbacks]
     reasons = table(("function", "why it took another path", "times"), fallbacks, (2,)) if fallbacks else ""
-    return f"<article>{heading}{colours}{_figure(chart, caption)}{reasons}</article>"
+    return f"<article>{heading}{colours}{_figure(chart, caption)}{done}{reasons}</article>"
 
 
 # -------------------------------------------------------------------------------------------------------- the topology

@@ -165,6 +165,9 @@ def _of_document(document: Document) -> list[str]:
                 f"## How the bytes travelled: {escape(report.title)}",
                 table(("function", "path", "size to", "calls", "bytes"), rows),
             ]
+        if report.copies:
+            copies = [(by, str(times), units.size(total)) for by, times, total in report.copies]
+            parts.append(table(("what copied device memory", "copies", "bytes"), copies))
     for topology in document.topologies:
         parts.append(f"## Topology {escape(topology_name(topology))}".rstrip())
         parts += [f"- {escape(warning)}" for warning in topology.warnings]

@@ -141,6 +141,8 @@ class PathReport:
     rows: tuple[CallRow, ...]
     fallbacks: tuple[tuple[str, str, int], ...]
     """Function, reason, how often."""
+    copies: tuple[tuple[str, int, int], ...] = ()
+    """What copied device memory, how often, how many bytes: of what copied any."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Times:
         size = event.arguments.get("bytes")
         if isinstance(size, int) and not isinstance(size, bool):
             self.bytes += size
-        path = event.arguments.get("path")
+        path = event.arguments.get("path", event.arguments.get("by"))
         if isinstance(path, str):
             self.paths.add(path)
 

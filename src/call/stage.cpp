@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "call/call.h"
+#include "report/totals.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -507,6 +508,11 @@ void Stage::queue(const StagingBuffer& staged, const Segment& segment, const boo
                         "an error of an earlier kernel of the program is also reported here");
         }
     };
+    const auto copy = [&](std::byte* const there, std::byte* const user, const std::int64_t count) {
+        const auto length = static_cast<std::size_t>(count);
+        require(report::counted(report::Mover::engine, length,
+                                runtime.copy(loads ? there : user, loads ? user : there, length, stream)));
+    };
     if (bytes == 0) {
         return;
     }
@@ -517,7 +523,7 @@ void Stage::queue(const StagingBuffer& staged, const Segment& segment, const boo
     const bool is_packed = staged.packing == Packing::packed;
     if (is_packed && layout.is_contiguous(elements)) {
         std::byte* const user = segment.user + layout.true_begin();
-        require(runtime.copy(loads ? host : user, loads ? user : host, static_cast<std::size_t>(bytes), stream));
+        copy(host, user, bytes);
         return;
     }
     if (is_packed && segment.info.kind == gpu::MemoryKind::device && segment.info.device == stream.device) {
@@ -538,7 +544,7 @@ void Stage::queue(const StagingBuffer& staged, const Segment& segment, const boo
         for (std::int64_t row = 0; row < block.rows; ++row) {
             std::byte* const out = user + row * block.pitch;
             std::byte* const in = there + row * pitch;
-            require(runtime.copy(loads ? in : out, loads ? out : in, static_cast<std::size_t>(block.width), stream));
+            copy(in, out, block.width);
         }
     });
 }

@@ -177,6 +177,10 @@ void write_report(Layer& owner, const bool world_model) {
                                                  " MiB of ordinary host memory at one time, in " +
                                                  std::to_string(statistics.overflow_blocks) + " blocks");
     }
+    for (int mover = 0; mover < report::kMoverCount; ++mover) {
+        const report::Totals::Sum& sum = report::totals.copies[static_cast<std::size_t>(mover)];
+        owner.ledger.add_copies(static_cast<report::Mover>(mover), {sum.calls, sum.bytes});
+    }
     report::Ledger all;
     all.merge(owner.ledger.serialise());
     if (world_model && size > 1) {

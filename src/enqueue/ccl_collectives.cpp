@@ -8,6 +8,7 @@
 #include "enqueue/stream_ccl.h"
 #include "gpu/relaxed_capture.h"
 #include "mpi/kernel_code.h"
+#include "report/totals.h"
 #include "transfer/layout.h"
 #include "transfer/packer.h"
 #include "transfer/pinned_pool.h"
@@ -153,8 +154,9 @@ class CarriedBuffers {
         std::byte* const scratch = each.scratch.data();
         const transfer::Layout& layout = each.located.type->layout;
         const auto move = [&](std::byte* const user, std::byte* const there, const std::int64_t bytes) {
-            require_copy(
-                runtime.copy(loads ? there : user, loads ? user : there, static_cast<std::size_t>(bytes), _stream));
+            const auto length = static_cast<std::size_t>(bytes);
+            require_copy(report::counted(report::Mover::engine, length,
+                                         runtime.copy(loads ? there : user, loads ? user : there, length, _stream)));
         };
         if (each.needs_cpu()) {
             move(each.pinned.data(), scratch, each.bytes);

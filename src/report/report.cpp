@@ -27,6 +27,10 @@ constexpr std::size_t kClasses = std::size_t{kLargestClass} + 2;  // the first i
 static_assert(kSmallestClass == -1);
 constexpr std::string_view kLedgerHead = "awaken-ledger 1\n";
 
+constexpr std::array<const char*, kMoverCount> kMovers = {"engine", "kernel", "cpu"};
+constexpr std::array<const char*, kMoverCount> kMoverMeanings = {
+    "copies of the GPU runtime, by its copy engines", "kernels of Awaken", "the CPU, which reaches device memory"};
+
 /// Counters of other ranks come from outside and may be anything. A sum that wrapped would be a lie.
 std::uint64_t saturating_sum(const std::uint64_t a, const std::uint64_t b) noexcept {
     return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
@@ -302,6 +306,10 @@ const char* to_string(const Path path) noexcept {
     return text_of(path).word;
 }
 
+const char* to_string(const Mover mover) noexcept {
+    return kMovers[static_cast<std::size_t>(mover)];
+}
+
 int size_class(const std::uint64_t bytes) noexcept {
     return bytes == 0 ? kSmallestClass : static_cast<int>(std::bit_width(bytes - 1));
 }
@@ -414,6 +422,16 @@ void Ledger::add_fallback(const char* const name, const std::string& reason) {
     ++_fallbacks[{name, reason}];
 }
 
+void Ledger::add_copies(const Mover mover, const Entry& copies) {
+    const std::scoped_lock lock(_mutex);
+    add_to(_copies[static_cast<std::size_t>(mover)], copies);
+}
+
+Ledger::Copies Ledger::copies() const {
+    const std::scoped_lock lock(_mutex);
+    return _copies;
+}
+
 std::map<Ledger::Key, Entry> Ledger::entries() const {
     const std::scoped_lock lock(_mutex);
     std::map<Key, Entry> result = _merged;
@@ -453,6 +471,11 @@ std::string Ledger::serialise() const {
     for (const auto& [key, count] : fallbacks()) {
         text += "fallback " + field(key.first) + ' ' + field(key.second) + ' ' + std::to_string(count) + '\n';
     }
+    const Copies moved = copies();
+    for (std::size_t i = 0; i < moved.size(); ++i) {
+        text += "copies " + std::to_string(i) + ' ' + std::to_string(moved[i].calls) + ' ' +
+                std::to_string(moved[i].bytes) + '\n';
+    }
     const std::uint64_t sum = checksum(text);
     return text + "end " + std::to_string(sum) + '\n';
 }
@@ -465,6 +488,7 @@ void Ledger::merge(const std::string& serialised) {
     rest.remove_prefix(kLedgerHead.size());
     std::map<Key, Entry> entries;
     std::map<std::pair<std::string, std::string>, std::uint64_t> fallbacks;
+    Copies copies{};
     for (bool complete = false; !complete;) {
         const std::size_t end = rest.find('\n');
         if (end == std::string_view::npos) {
@@ -486,6 +510,10 @@ void Ledger::merge(const std::string& serialised) {
             std::string reason = fields.text();
             std::uint64_t& count = fallbacks[{std::move(function), std::move(reason)}];
             count = saturating_sum(count, fields.count());
+        } else if (kind == "copies") {
+            const auto mover = fields.number<std::size_t>(0, copies.size() - 1);
+            const std::uint64_t calls = fields.count();
+            add_to(copies[mover], {calls, fields.count()});
         } else if (kind == "end") {
             const std::string_view covered(serialised.data(), serialised.size() - rest.size());
             if (fields.count() != checksum(covered)) {
@@ -508,6 +536,9 @@ void Ledger::merge(const std::string& serialised) {
     for (const auto& [key, count] : fallbacks) {
         std::uint64_t& sum = _fallbacks[key];
         sum = saturating_sum(sum, count);
+    }
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+        add_to(_copies[i], copies[i]);
     }
 }
 
@@ -575,6 +606,17 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
         text += '\n' + meanings.text();
     }
 
+    const Ledger::Copies copies = ledger.copies();
+    TextTable movers({"by", "what copied device memory", "copies", "data"}, 2);
+    bool any = false;
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+        if (copies[i].calls != 0) {
+            movers.add({kMovers[i], kMoverMeanings[i], std::to_string(copies[i].calls), bytes_text(copies[i].bytes)});
+            any = true;
+        }
+    }
+    text += any ? '\n' + movers.text() : "";
+
     const auto fallbacks = ledger.fallbacks();
     if (!fallbacks.empty()) {
         text += "\n  Fallbacks: calls that did not take their normal path\n";
@@ -637,7 +679,13 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
             "    " + json_string(to_string(path)) + ": {" + entry_json(totals[static_cast<std::size_t>(path)]) + '}';
         separator = ",\n";
     }
-    json += "\n  },\n  \"fallbacks\": [";
+    json += "\n  },\n  \"copies\": {";
+    const Ledger::Copies copies = ledger.copies();
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+        json += (i == 0 ? "" : ", ") + json_string(kMovers[i]) + ": {\"copies\": " + std::to_string(copies[i].calls) +
+                ", \"bytes\": " + std::to_string(copies[i].bytes) + '}';
+    }
+    json += "},\n  \"fallbacks\": [";
     separator = "\n";
     for (const auto& [key, count] : ledger.fallbacks()) {
         json += separator;

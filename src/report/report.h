@@ -3,6 +3,7 @@
 // reason.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -29,6 +30,15 @@ enum class Path : std::uint8_t {
 };
 inline constexpr int kPathCount = 9;
 [[nodiscard]] const char* to_string(Path path) noexcept;
+
+/// What copied device memory.
+enum class Mover : std::uint8_t {
+    engine,  ///< copies of the GPU runtime (cuMemcpyAsync, hipMemcpyAsync and their relatives)
+    kernel,  ///< kernels of the layer
+    cpu      ///< the CPU, where it reaches device memory
+};
+inline constexpr int kMoverCount = 3;
+[[nodiscard]] const char* to_string(Mover mover) noexcept;
 
 /// Facts about the process for the head of the report.
 struct Identity {
@@ -72,10 +82,14 @@ class Ledger {
     void add(const char* function, Path path, std::uint64_t bytes, std::uint64_t nanoseconds);
     /// `reason`: one line, e.g. "pinned pool of 64 MiB full".
     void add_fallback(const char* function, const std::string& reason);
+    /// `copies`: calls and bytes.
+    void add_copies(Mover mover, const Entry& copies);
 
     using Key = std::tuple<std::string, Path, int>;  ///< function, path, size class
     [[nodiscard]] std::map<Key, Entry> entries() const;
     [[nodiscard]] std::map<std::pair<std::string, std::string>, std::uint64_t> fallbacks() const;
+    using Copies = std::array<Entry, kMoverCount>;
+    [[nodiscard]] Copies copies() const;
 
     /// The ledger as text, in which rank 0 collects the ledgers of all ranks.
     [[nodiscard]] std::string serialise() const;
@@ -94,6 +108,7 @@ class Ledger {
     std::vector<std::unique_ptr<Function>> _functions;
     std::map<Key, Entry> _merged;  ///< of other ranks
     std::map<std::pair<std::string, std::string>, std::uint64_t> _fallbacks;
+    Copies _copies{};
 };
 
 /// The report of one job (or of one rank where ranks cannot be gathered) as text for people.

@@ -9,6 +9,7 @@
 
 #include "base/step_probe.h"
 #include "gpu/kernels/texts.h"
+#include "report/totals.h"
 
 namespace awaken::stream {
 
@@ -109,8 +110,14 @@ gpu::Status StepKernel::launch(const gpu::StreamHandle stream, const std::span<c
     const auto threads =
         static_cast<unsigned>(std::bit_ceil(std::clamp(longest / kBytesPerThread, kFewestThreads, kMostThreads)));
     void* arguments[] = {list.data()};
-    return _runtime.launch(steps.size() <= kFewSteps ? _few : _many, {all, 1, 1}, {threads, 1, 1}, 0, stream,
-                           arguments);
+    const gpu::Status status =
+        _runtime.launch(steps.size() <= kFewSteps ? _few : _many, {all, 1, 1}, {threads, 1, 1}, 0, stream, arguments);
+    for (const Step& step : steps) {
+        if (status.ok() && step.bytes != 0) {
+            report::totals.add(report::Mover::kernel, step.bytes);
+        }
+    }
+    return status;
 }
 
 bool Steps::prepare(const int device) {

@@ -36,7 +36,7 @@ struct Event {
     std::int32_t members = 0;     ///< ranks of the communicator; 0: not known
     std::int32_t device = -1;     ///< -1: none
     Kind kind = Kind::call;
-    std::uint8_t path = 0;      ///< report::Path, of calls and nonblocking operations
+    std::uint8_t path = 0;      ///< report::Path, of calls and nonblocking operations; report::Mover, of copies
     bool is_poll = false;       ///< one of many: the program asks again and again whether something is there
     std::uint32_t repeats = 0;  ///< further calls in this event
 };
@@ -106,6 +106,12 @@ class Stretch {
             event.device = device;
             event.kind = kind;
             _event = to->open(event);
+        }
+    }
+    /// What did the copy: report::Mover. Engine where it does not come to this.
+    void by(const std::uint8_t mover) noexcept {
+        if (_event != nullptr) [[unlikely]] {
+            std::atomic_ref(_event->path).store(mover, std::memory_order_relaxed);
         }
     }
     void end() noexcept {

@@ -103,6 +103,9 @@ std::string arguments_of(const Event& event, const bool open) {
     if (is_mpi) {
         add("path", json_string(report::to_string(static_cast<report::Path>(event.path))));
     }
+    if (event.kind == Kind::copy && !open) {
+        add("by", json_string(report::to_string(static_cast<report::Mover>(event.path))));
+    }
     if (event.bytes > 0) {
         add("bytes", std::to_string(event.bytes));
         // 2^64 is one more than 64 bits hold.

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "gpu/wait.h"
+#include "report/totals.h"
 #include "trace/trace.h"
 
 // How a layout is moved
@@ -184,7 +185,7 @@ class Copier::Session {
     [[nodiscard]] DeviceCopies::Copy fetch(const int device, std::byte* const to, const std::uintptr_t from,
                                            const std::size_t bytes) {
         return _copier._copies.give(device, stream(), bytes, [=](gpu::Runtime& runtime, const gpu::StreamHandle in) {
-            return runtime.copy(to, at(from), bytes, in);
+            return report::counted(report::Mover::engine, bytes, runtime.copy(to, at(from), bytes, in));
         });
     }
 
@@ -239,12 +240,14 @@ class Copier::Session {
             rows.source_pitch = static_cast<std::size_t>(to_host ? piece.user_pitch : piece.host_pitch);
             rows.width = static_cast<std::size_t>(piece.width);
             rows.rows = static_cast<std::size_t>(piece.rows);
-            return runtime.copy_2d(rows, in);
+            return report::counted(report::Mover::engine, piece.bytes(), runtime.copy_2d(rows, in));
         }
         for (std::int64_t row = 0; row < piece.rows; ++row) {
             const Piece single = piece.part(row, 1);
-            if (const gpu::Status status = runtime.copy(at(to_host ? single.host : single.user),
-                                                        at(to_host ? single.user : single.host), single.bytes(), in);
+            if (const gpu::Status status =
+                    report::counted(report::Mover::engine, single.bytes(),
+                                    runtime.copy(at(to_host ? single.host : single.user),
+                                                 at(to_host ? single.user : single.host), single.bytes(), in));
                 !status.ok()) {
                 return status;
             }

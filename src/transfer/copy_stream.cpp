@@ -8,6 +8,7 @@
 #include "base/round_up.h"
 #include "base/step_probe.h"
 #include "gpu/wait.h"
+#include "report/totals.h"
 
 namespace awaken::transfer {
 namespace {
@@ -46,7 +47,8 @@ gpu::Status CopyKernels::launch(gpu::Runtime& runtime, const gpu::Copy1D& copy,
     const std::size_t blocks = (copy.bytes + kKernelBytesPerBlock - 1) / kKernelBytesPerBlock;
     gpu::Dim3 grid;
     grid.x = static_cast<unsigned>(std::min<std::size_t>(blocks, largest_grid));
-    return runtime.launch(one, grid, {kKernelThreads, 1, 1}, 0, stream, arguments.data());
+    return report::counted(report::Mover::kernel, copy.bytes,
+                           runtime.launch(one, grid, {kKernelThreads, 1, 1}, 0, stream, arguments.data()));
 }
 
 gpu::Status CopyKernels::launch_batch(gpu::Runtime& runtime, const std::span<const gpu::Copy1D> copies,
@@ -71,9 +73,11 @@ gpu::Status CopyKernels::launch_batch(gpu::Runtime& runtime, const std::span<con
 
 // ---- CopyStream -----------------------------------------------------------------------------------------------------
 
-gpu::Status CopyStream::hold(const gpu::Copy1D& copy, const bool by_kernel, std::uint64_t& position) {
+gpu::Status CopyStream::hold(const gpu::Copy1D& copy, const bool by_kernel, report::Mover& mover,
+                             std::uint64_t& position) {
     const std::scoped_lock lock(_mutex);
     _held.reserve(kHeld);
+    _movers.reserve(kHeld);
     _refused.reserve(_refused.size() + kHeld);
     gpu::Status status = _failure;
     if (status.ok() && _held.size() == kHeld) {
@@ -81,7 +85,11 @@ gpu::Status CopyStream::hold(const gpu::Copy1D& copy, const bool by_kernel, std:
     }
     if (status.ok()) {
         _all_by_kernel = by_kernel && (_all_by_kernel || _held.empty());
+        if (_held.empty()) {
+            _movers.clear();
+        }
         _held.push_back(copy);
+        _movers.push_back(&mover);
         position = ++_given;
     }
     return status;
@@ -190,12 +198,15 @@ gpu::Status CopyStream::give_held() noexcept {
         _held.clear();
         return {};
     }
-    if (_held.size() == 1 || !_runtime.copy_batch(_held, _stream).ok()) {
+    if (_held.size() > 1 && _runtime.copy_batch(_held, _stream).ok()) {
+        count_held(report::Mover::engine);
+    } else {
         // One bad copy makes the driver refuse a batch, though it may have begun some of it. Those copies are done
         // twice.
         for (std::size_t i = 0; i < _held.size(); ++i) {
             const gpu::Copy1D& copy = _held[i];
-            status = _runtime.copy(copy.destination, copy.source, copy.bytes, _stream);
+            status = report::counted(report::Mover::engine, copy.bytes,
+                                     _runtime.copy(copy.destination, copy.source, copy.bytes, _stream));
             if (status.ok()) {
                 continue;
             }
@@ -213,7 +224,21 @@ bool CopyStream::launch_held() noexcept {
         return false;
     }
     _batch_refused = !_kernels.launch_batch(_runtime, _held, _stream).ok();
+    if (!_batch_refused) {
+        count_held(report::Mover::kernel);
+        for (report::Mover* const mover : _movers) {
+            *mover = report::Mover::kernel;
+        }
+    }
     return !_batch_refused;
+}
+
+void CopyStream::count_held(const report::Mover mover) const noexcept {
+    std::uint64_t bytes = 0;
+    for (const gpu::Copy1D& copy : _held) {
+        bytes += copy.bytes;
+    }
+    report::totals.add(mover, bytes, _held.size());
 }
 
 CopyStream::Progress CopyStream::outcome(const std::uint64_t position, gpu::Status& why) const noexcept {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "gpu/gpu.h"
+#include "report/report.h"
 
 namespace awaken::transfer {
 
@@ -86,8 +87,9 @@ class CopyStream {
         return status;
     }
 
-    /// Holds a copy back until somebody asks about a copy of this copy stream. `by_kernel`: a kernel may do it.
-    gpu::Status hold(const gpu::Copy1D& copy, bool by_kernel, std::uint64_t& position);
+    /// Holds a copy back until somebody asks about a copy of this copy stream. `by_kernel`: a kernel may do it; then
+    /// `mover` says so, which must be there until the copy is over.
+    gpu::Status hold(const gpu::Copy1D& copy, bool by_kernel, report::Mover& mover, std::uint64_t& position);
     /// True when the next held copy makes a batch for a kernel.
     [[nodiscard]] bool is_nearly_a_batch() noexcept;
 
@@ -121,6 +123,7 @@ class CopyStream {
     [[nodiscard]] gpu::Status give_held() noexcept;
     /// Gives all held copies to one kernel, if they are many enough. False where the runtime has to do them.
     [[nodiscard]] bool launch_held() noexcept;
+    void count_held(report::Mover mover) const noexcept;
     /// The outcome of a copy that the stream is through with.
     [[nodiscard]] Progress outcome(std::uint64_t position, gpu::Status& why) const noexcept;
     /// Puts a marker after all operations that the stream has. Gives it the held copies first if this position is one
@@ -145,8 +148,9 @@ class CopyStream {
     gpu::StreamHandle _stream;  ///< made by the first copy
     std::uint64_t _given = 0;   ///< operations that the stream got, held ones included
     std::vector<gpu::Copy1D> _held;
-    bool _all_by_kernel = false;    ///< of the held copies
-    bool _batch_refused = false;    ///< the runtime has refused the kernel: it does the copies from then on
+    std::vector<report::Mover*> _movers;  ///< of the held copies
+    bool _all_by_kernel = false;          ///< of the held copies
+    bool _batch_refused = false;          ///< the runtime has refused the kernel: it does the copies from then on
     std::vector<Refused> _refused;  ///< positions of refused copies among the held ones; the copy stream then takes no
                                     ///< new ones
     std::atomic<bool> _any_refused{false};

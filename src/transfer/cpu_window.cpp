@@ -31,6 +31,8 @@
 
 #include "gpu/dynamic_library.h"
 #include "gpu/wait.h"
+#include "report/totals.h"
+#include "trace/trace.h"
 
 namespace awaken::transfer {
 namespace {
@@ -336,6 +338,23 @@ class ProbeStream {
     gpu::StreamHandle _stream;
     gpu::Status _status;
 };
+
+/// Counts a copy that is over, and adds it to the trace. True.
+bool tell(const char* const name, const int device, const std::size_t bytes, const std::uint64_t begin_ns) noexcept {
+    report::totals.add(report::Mover::cpu, bytes);
+    if (trace::Sink* const sink = trace::sink(); sink != nullptr && begin_ns != 0) {
+        trace::Event event;
+        event.begin_ns = begin_ns;
+        event.end_ns = trace::now_ns();
+        event.name = name;
+        event.bytes = bytes;
+        event.device = device;
+        event.kind = trace::Kind::copy;
+        event.path = static_cast<std::uint8_t>(report::Mover::cpu);
+        sink->add(event);
+    }
+    return true;
+}
 
 }  // namespace
 
@@ -686,19 +705,23 @@ const std::string& CpuWindow::description() const noexcept {
 }
 
 bool CpuWindow::to_device(void* device, const gpu::PointerInfo& info, const void* host, const std::size_t bytes) {
+    const std::uint64_t begin_ns = trace::sink() != nullptr ? trace::now_ns() : 0;
     return _state->transfer(device, info, bytes,
                             [host](GpuAccess& access, const Mapping& mapping, std::byte* const view,
                                    const std::size_t done, const std::size_t count) {
                                 return access.write(mapping, view, static_cast<const std::byte*>(host) + done, count);
-                            });
+                            }) &&
+           tell("copy from host", info.device, bytes, begin_ns);
 }
 
 bool CpuWindow::to_host(void* host, const void* device, const gpu::PointerInfo& info, const std::size_t bytes) {
+    const std::uint64_t begin_ns = trace::sink() != nullptr ? trace::now_ns() : 0;
     return _state->transfer(device, info, bytes,
                             [host](GpuAccess& access, const Mapping& mapping, const std::byte* const view,
                                    const std::size_t done, const std::size_t count) {
                                 return access.read(mapping, static_cast<std::byte*>(host) + done, view, count);
-                            });
+                            }) &&
+           tell("copy to host", info.device, bytes, begin_ns);
 }
 
 void CpuWindow::shut_down() noexcept {

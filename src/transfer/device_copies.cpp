@@ -17,6 +17,7 @@
 #include "base/step_probe.h"
 #include "gpu/kernels/texts.h"
 #include "gpu/wait.h"
+#include "report/totals.h"
 #include "trace/trace.h"
 #include "transfer/copy_stream.h"
 
@@ -174,6 +175,7 @@ struct DeviceCopies::Work final : Recycled<DeviceCopies::Work> {
     std::size_t arrived = 0;     ///< bytes
     gpu::Status failure;
     trace::Stretch traced;
+    report::Mover mover = report::Mover::engine;  ///< what the trace says
 
     const End destination, source;
     Packer* packer = nullptr;  ///< set when an end is typed
@@ -440,6 +442,7 @@ std::unique_ptr<DeviceCopies::Work> DeviceCopies::State::start_plain(Device& on,
     };
     if (kernel_may_copy(on, destination, source) && kernel_ready(on)) {
         attempt(this->copy_stream(on, bytes, copy_stream), [&](Work& by_kernel) {
+            by_kernel.mover = report::Mover::kernel;
             return by_kernel.copy_stream->add(
                 [&](gpu::Runtime&, const gpu::StreamHandle to) { return on.kernels.launch(runtime, copy, to); },
                 by_kernel.position, false);
@@ -454,13 +457,14 @@ std::unique_ptr<DeviceCopies::Work> DeviceCopies::State::start_plain(Device& on,
         if (by_kernel && stream.is_nearly_a_batch()) {
             static_cast<void>(kernel_ready(on));  // before the stream needs it
         }
-        attempt(stream, [&](Work& held) { return held.copy_stream->hold(copy, by_kernel, held.position); });
+        attempt(stream, [&](Work& held) { return held.copy_stream->hold(copy, by_kernel, held.mover, held.position); });
     }
     if (work == nullptr) {
         attempt(this->copy_stream(on, bytes, copy_stream), [&](Work& single) {
             return single.copy_stream->add(
                 [&](gpu::Runtime&, const gpu::StreamHandle to) {
-                    return runtime.copy(copy.destination, copy.source, bytes, to);
+                    return report::counted(report::Mover::engine, bytes,
+                                           runtime.copy(copy.destination, copy.source, bytes, to));
                 },
                 single.position, false);
         });
@@ -571,7 +575,8 @@ void DeviceCopies::Work::give_block(const std::size_t number) noexcept {
             const End& to = way == Way::upload ? end : block_end;
             const End& from = way == Way::upload ? block_end : end;
             return packer != nullptr ? move(to, from, block.bytes, runtime, stream)
-                                     : runtime.copy(to.address, from.address, block.bytes, stream);
+                                     : report::counted(report::Mover::engine, block.bytes,
+                                                       runtime.copy(to.address, from.address, block.bytes, stream));
         },
         block.position, true);
     if (!failure.ok()) {
@@ -657,6 +662,7 @@ bool DeviceCopies::Work::advance() noexcept {
             break;
     }
     if (over) {
+        traced.by(static_cast<std::uint8_t>(mover));
         traced.end();
     }
     return over;
@@ -721,7 +727,12 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned copy_str
         return Copy(state.start_plain(on, copy_stream, destination, source, bytes, when));
     }
     auto work = std::make_unique<Work>(&state.copy_stream(on, bytes, copy_stream), destination, source, bytes);
-    work->packer = typed ? state.packer : nullptr;
+    if (typed) {
+        work->packer = state.packer;
+        if (trace::sink() != nullptr) {
+            work->mover = state.packer->mover(on.number, destination.typed.get(), source.typed.get());
+        }
+    }
     if (is_pageable(destination) || is_pageable(source)) {
         state.start_through_blocks(on, *work);
     } else {

@@ -13,6 +13,7 @@
 
 #include "gpu/kernels/texts.h"
 #include "gpu/wait.h"
+#include "report/totals.h"
 
 namespace awaken::transfer {
 namespace {
@@ -120,6 +121,8 @@ struct Packer::State : std::enable_shared_from_this<Packer::State> {
                                            std::uint64_t bytes, unsigned& blocks);
     [[nodiscard]] bool upload(int which, const FlatType& type);
     [[nodiscard]] std::uint64_t uploaded(int which, const FlatType& type) const;
+    [[nodiscard]] gpu::Status move_by_kernel(const Side& to, const Side& from, std::int64_t bytes,
+                                             gpu::StreamHandle stream);
     [[nodiscard]] gpu::Status move_by_copies(const Side& to, const Side& from, std::int64_t bytes,
                                              gpu::StreamHandle stream);
     [[nodiscard]] gpu::Status move_list(const Side& listed, const Side& other, bool pack, std::int64_t bytes,
@@ -400,21 +403,30 @@ bool Packer::can_move(const int device, const TypedMemory& memory) {
     return _state->ready(device, State::Kind::lists) && _state->upload(device, *memory.type);
 }
 
+report::Mover Packer::mover(const int device, const TypedMemory* const to, const TypedMemory* const from) {
+    const TypedMemory& typed = to != nullptr ? *to : *from;
+    if ((to != nullptr && from != nullptr) || !typed.strided || !suits_copies(*typed.strided)) {
+        return report::Mover::kernel;
+    }
+    const bool long_rows = static_cast<std::uint64_t>(typed.strided->width) >= kLongRowBytes;
+    return long_rows || !_state->ready(device, State::Kind::shapes) ? report::Mover::engine : report::Mover::kernel;
+}
+
 gpu::Status Packer::move(const Side& to, const Side& from, const std::int64_t bytes, const gpu::StreamHandle stream) {
-    State& state = *_state;
     if (bytes <= 0) {
         return {};
     }
+    const report::Mover by = mover(stream.device, to.typed, from.typed);
+    return report::counted(by, static_cast<std::uint64_t>(bytes),
+                           by == report::Mover::engine ? _state->move_by_copies(to, from, bytes, stream)
+                                                       : _state->move_by_kernel(to, from, bytes, stream));
+}
+
+gpu::Status Packer::State::move_by_kernel(const Side& to, const Side& from, const std::int64_t bytes,
+                                          const gpu::StreamHandle stream) {
     for (const Side* const side : {&to, &from}) {
         if (side->typed != nullptr && !side->typed->strided) {
-            return state.move_list(*side, side == &to ? from : to, side == &from, bytes, stream);
-        }
-    }
-    if (to.typed == nullptr || from.typed == nullptr) {
-        const Strided& form = to.typed != nullptr ? *to.typed->strided : *from.typed->strided;
-        const bool long_rows = static_cast<std::uint64_t>(form.width) >= kLongRowBytes;
-        if (suits_copies(form) && (long_rows || !state.ready(stream.device, State::Kind::shapes))) {
-            return state.move_by_copies(to, from, bytes, stream);
+            return move_list(*side, side == &to ? from : to, side == &from, bytes, stream);
         }
     }
     auto length = static_cast<std::uint64_t>(bytes);
@@ -422,37 +434,38 @@ gpu::Status Packer::move(const Side& to, const Side& from, const std::int64_t by
     Shape target = to.typed != nullptr ? shape_of(*to.typed) : line(number(to.address));
     Shape source = from.typed != nullptr ? shape_of(*from.typed) : line(number(from.address));
     unsigned blocks = 1;
-    const auto launch = [&](const State::Kind kind, gpu::KernelHandle State::KernelPart::* const direction,
-                            auto... arguments) {
-        const gpu::KernelHandle kernel = state.kernel(stream.device, kind, direction, length, blocks);
+    const auto launch = [&](const Kind kind, gpu::KernelHandle KernelPart::* const direction, auto... arguments) {
+        const gpu::KernelHandle launched = kernel(stream.device, kind, direction, length, blocks);
         std::array<void*, sizeof...(arguments)> list{static_cast<void*>(arguments)...};
-        return state.runtime.launch(kernel, {blocks, 1, 1}, {kThreads, 1, 1}, 0, stream, list.data());
+        return runtime.launch(launched, {blocks, 1, 1}, {kThreads, 1, 1}, 0, stream, list.data());
     };
     if (to.typed == nullptr) {
-        return launch(State::Kind::shapes, &State::KernelPart::pack, &target.base, &source, &from_start, &length);
+        return launch(Kind::shapes, &KernelPart::pack, &target.base, &source, &from_start, &length);
     }
     if (from.typed == nullptr) {
-        return launch(State::Kind::shapes, &State::KernelPart::unpack, &target, &to_start, &source.base, &length);
+        return launch(Kind::shapes, &KernelPart::unpack, &target, &to_start, &source.base, &length);
     }
-    return launch(State::Kind::reshape, &State::KernelPart::pack, &target, &to_start, &source, &from_start, &length);
+    return launch(Kind::reshape, &KernelPart::pack, &target, &to_start, &source, &from_start, &length);
 }
 
 gpu::Status Packer::move_through(const Memory& scratch, const Side& to, const Side& from, const std::int64_t bytes,
                                  const gpu::StreamHandle stream) {
     // The parts follow one another in the stream, so each finds the memory free.
     const auto most = static_cast<std::int64_t>(scratch.size());
+    const auto copy = [&](void* const into, const void* const out_of, const std::int64_t part) {
+        const auto length = static_cast<std::size_t>(part);
+        return report::counted(report::Mover::engine, length, _state->runtime.copy(into, out_of, length, stream));
+    };
     gpu::Status status;
     for (std::int64_t at = 0; at < bytes && status.ok(); at += most) {
         const std::int64_t part = std::min(most, bytes - at);
         if (from.typed != nullptr) {
             status = move({scratch.data(), nullptr, 0}, {nullptr, from.typed, from.at + at}, part, stream);
             if (status.ok()) {
-                status = _state->runtime.copy(static_cast<std::byte*>(to.address) + at, scratch.data(),
-                                              static_cast<std::size_t>(part), stream);
+                status = copy(static_cast<std::byte*>(to.address) + at, scratch.data(), part);
             }
         } else {
-            status = _state->runtime.copy(scratch.data(), static_cast<const std::byte*>(from.address) + at,
-                                          static_cast<std::size_t>(part), stream);
+            status = copy(scratch.data(), static_cast<const std::byte*>(from.address) + at, part);
             if (status.ok()) {
                 status = move({nullptr, to.typed, to.at + at}, {scratch.data(), nullptr, 0}, part, stream);
             }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "gpu/gpu.h"
+#include "report/report.h"
 #include "transfer/flat_type.h"
 #include "transfer/tuning.h"
 
@@ -68,6 +69,8 @@ class Packer {
         std::size_t _size = 0;
         int _device = -1;
     };
+    /// What move() of these two sides does it by, of which one is typed at least.
+    [[nodiscard]] report::Mover mover(int device, const TypedMemory* to, const TypedMemory* from);
     /// At least `bytes` bytes; empty when the device has none.
     [[nodiscard]] Memory acquire(int device, std::size_t bytes);
 

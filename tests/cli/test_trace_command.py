@@ -181,6 +181,13 @@ def test_json_has_the_same_figures(folder: Path) -> None:
     assert [rank["host"] for rank in report["ranks"]] == ["node", "node"]
 
 
+def test_copies_say_by_what_they_were_done(folder: Path) -> None:
+    copies = [complete_event(0, "copy", 6000, 10, "copy", args={"by": by, "bytes": 8}) for by in ("kernel", "engine")]
+    (folder / "rank-0.json").write_text(text_of(head(0, 2), [*events_of(0), *copies]))
+    (row,) = [row for row in json.loads(awaken(folder, "--json").stdout)["over_ranks"] if row["kind"] == "copy"]
+    assert (row["name"], row["paths"], row["bytes"]) == ("copy", ["engine", "kernel"], 16)
+
+
 def test_a_number_of_calls_that_nobody_has_made(folder: Path) -> None:
     polls = complete_event(0, "MPI_Test", 6000, 10, args={"calls": int("9" * 400), "bytes": int("9" * 400)})
     (folder / "rank-0.json").write_text(text_of(head(0, 2), [*events_of(0), polls]))

@@ -132,6 +132,11 @@ def test_every_chart_is_well_formed_and_within_its_frame(report: Report) -> None
                     assert -1 <= float(element.attrib[name]) <= height + 1, source
 
 
+def test_what_copied_device_memory_is_shown(report: Report) -> None:
+    assert "What copied device memory: copies of the GPU runtime: 30 (" in html_page.page(report)
+    assert "| the CPU | 2 | " in markdown_page.page(report)
+
+
 def test_markdown_shows_its_pictures_as_files(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     words = [str(path) for path in results(tmp_path / "in")]

@@ -962,6 +962,9 @@ def test_path_report(tmp_path: Path) -> None:
     (report,) = read_text(tmp_path, json.dumps(value), "a.json").path_reports
     assert (report.rows[0].function, report.rows[0].path, report.rows[0].bytes) == ("MPI_Send", "direct", 3000)
     assert report.fallbacks == (("MPI_Send", "no peer access", 3),)
+    assert report.copies == (("copies of the GPU runtime", 30, 9000), ("the CPU", 2, 80))
+    del value["copies"]  # of an older version
+    assert read_text(tmp_path, json.dumps(value), "b.json").path_reports[0].copies == ()
 
 
 def test_doctor(tmp_path: Path) -> None:

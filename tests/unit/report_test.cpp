@@ -205,12 +205,18 @@ TEST(Ledger, TravelsAndMerges) {
     there.add_fallback("MPI_Recv", strange);
     there.add_fallback("MPI_Recv", strange);
     there.add_fallback("MPI_Recv", "");
+    here.add_copies(Mover::kernel, {1, 8});
+    there.add_copies(Mover::kernel, {2, 100});
+    there.add_copies(Mover::cpu, {1, UINT64_MAX});
     here.merge(there.serialise());
     EXPECT_EQ(here.entries().at({"MPI_Send", Path::staged, 7}).calls, 2U);
     EXPECT_EQ(here.entries().at({"MPI_Send", Path::staged, 7}).nanoseconds, 3U);
     EXPECT_EQ(here.entries().at({"MPI_Recv", Path::refused, 64}).bytes, UINT64_MAX);
     EXPECT_EQ(here.fallbacks().at({"MPI_Recv", strange}), 2U);
     EXPECT_EQ(here.fallbacks().at({"MPI_Recv", ""}), 1U);
+    EXPECT_EQ(here.copies()[static_cast<std::size_t>(Mover::engine)].calls, 0U);
+    EXPECT_EQ(here.copies()[static_cast<std::size_t>(Mover::kernel)].calls, 3U);
+    EXPECT_EQ(here.copies()[static_cast<std::size_t>(Mover::kernel)].bytes, 108U);
     copy.merge(here.serialise());
     EXPECT_EQ(copy.serialise(), here.serialise()) << "what was merged travels on";
     here.merge(there.serialise());
@@ -221,6 +227,7 @@ TEST(Ledger, DamagedTextIsRefusedAndAddsNothing) {
     Ledger good;
     good.add("MPI_Send", Path::staged, 100, 1);
     good.add_fallback("MPI_Send", "pinned pool of 64 MiB full");
+    good.add_copies(Mover::engine, {1, 100});
     const std::string text = good.serialise();
     Ledger ledger;
     for (std::size_t length = 0; length < text.size(); ++length) {
@@ -237,6 +244,7 @@ TEST(Ledger, DamagedTextIsRefusedAndAddsNothing) {
     EXPECT_THROW(ledger.merge(text + text), Error);
     EXPECT_TRUE(ledger.entries().empty());
     EXPECT_TRUE(ledger.fallbacks().empty());
+    EXPECT_EQ(ledger.copies()[0].calls, 0U);
     ledger.merge(text);
     EXPECT_EQ(ledger.serialise(), text);
 }
@@ -247,6 +255,8 @@ TEST(Report, TextIsAnAlignedTable) {
     ledger.add("MPI_Allreduce", Path::staged_large, 96 << 20, 20000000);
     ledger.add("MPI_Send", Path::native, 0, 0);
     ledger.add_fallback("MPI_Allreduce", "pinned pool of 64 MiB full");
+    ledger.add_copies(Mover::engine, {3, 194 << 20});
+    ledger.add_copies(Mover::cpu, {12, 96});
     EXPECT_EQ(to_text(identity(), ledger),
               "Awaken report: rank 2 of 4 on node17\n"
               "  MPI      MPICH Version: 5.0.2\n"
@@ -266,6 +276,10 @@ TEST(Report, TextIsAnAlignedTable) {
               "  native        by the MPI alone: host memory, or memory that this MPI takes by itself\n"
               "  staged        copied through pinned host memory\n"
               "  staged-large  copied through ordinary host memory, as no more could be pinned\n"
+              "\n"
+              "  by      what copied device memory                       copies     data\n"
+              "  engine  copies of the GPU runtime, by its copy engines       3  194 MiB\n"
+              "  cpu     the CPU, which reaches device memory                12     96 B\n"
               "\n"
               "  Fallbacks: calls that did not take their normal path\n"
               "  function       reason                      times\n"
@@ -344,6 +358,7 @@ TEST(Report, Json) {
     ledger.add("MPI_Send", Path::staged, 1000, 1500);
     ledger.add("MPI_Send", Path::staged, UINT64_MAX, 1);
     ledger.add_fallback("MPI_Send", "pinned pool of 64 MiB full");
+    ledger.add_copies(Mover::kernel, {4, 4096});
     const std::string json = to_json(identity(), ledger);
     EXPECT_TRUE(JsonGrammar(json).valid()) << json;
     EXPECT_TRUE(contains(json, "\"schema\": \"awaken-report\",\n  \"version\": 1,\n  \"rank\": 2,\n  \"size\": 4,"));
@@ -353,6 +368,10 @@ TEST(Report, Json) {
     EXPECT_TRUE(contains(json, "\"size_class_bytes\": 18446744073709551616"));
     EXPECT_TRUE(
         contains(json, "{\"function\": \"MPI_Send\", \"reason\": \"pinned pool of 64 MiB full\", \"count\": 1}"));
+    EXPECT_TRUE(contains(json,
+                         "\"copies\": {\"engine\": {\"copies\": 0, \"bytes\": 0}, "
+                         "\"kernel\": {\"copies\": 4, \"bytes\": 4096}, \"cpu\": {\"copies\": 0, \"bytes\": 0}},"))
+        << json;
     const std::string empty = to_json(Identity{}, Ledger{});
     EXPECT_TRUE(JsonGrammar(empty).valid()) << empty;
     EXPECT_TRUE(contains(empty, "\"rank\": null"));

@@ -98,6 +98,16 @@ TEST_F(Files, AnEventIsALine) {
     operation.peer = kAnyPeer;
     operation.path = 0;
     recorder.add(operation);
+    Event copy;
+    copy.kind = Kind::copy;
+    copy.name = "copy to host";
+    copy.begin_ns = 2'004'000;
+    copy.end_ns = 2'005'000;
+    copy.device = 0;
+    copy.path = static_cast<std::uint8_t>(report::Mover::kernel);
+    recorder.add(copy);
+    copy.end_ns = 0;
+    recorder.add(copy);
     Rank rank;
     rank.rank = 2;
     rank.ranks = 4;
@@ -114,6 +124,8 @@ TEST_F(Files, AnEventIsALine) {
         << text;
     EXPECT_NE(text.find("\"ph\":\"b\",\"id\":\"2.1\",\"ts\":1003.500,"), std::string::npos) << text;
     EXPECT_NE(text.find("\"peer\":\"any\",\"ranks\":4,\"open\":true}},\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("\"args\":{\"by\":\"kernel\"}}"), std::string::npos) << text;
+    EXPECT_EQ(occurrences(text, "\"by\""), 1U) << "of a copy under way it is not known";
     EXPECT_NE(text.find("\"ph\":\"e\",\"id\":\"2.1\",\"ts\":1009.500,"), std::string::npos) << text;
     EXPECT_NE(text.find("rank 2 (node \\\"1\\\")"), std::string::npos) << text;
     EXPECT_TRUE(text.starts_with("{\"awakenTrace\":{\"version\":1,\"rank\":2,\"ranks\":4,")) << text;

@@ -7,6 +7,7 @@ from awaken.readers.source import Value
 from awaken.results import CallRow, Document, PathReport
 
 SCHEMA = "awaken-report"
+MOVERS = {"engine": "copies of the GPU runtime", "kernel": "kernels of Awaken", "cpu": "the CPU"}
 
 
 def read(top: Value, document: Document) -> None:
@@ -27,6 +28,8 @@ def read(top: Value, document: Document) -> None:
         (one.get("function").text(), one.get("reason").text(), one.get("count").integer(0))
         for one in top.get("fallbacks").elements()
     )
+    copies = top.get("copies")
+    movers = [(by, copies.get(by)) for by in MOVERS] if copies.is_object else []
     report = PathReport(
         source=document.label,
         title=document.label,
@@ -37,6 +40,11 @@ def read(top: Value, document: Document) -> None:
         devices=tuple(name.text() for name in gpu.get("devices").elements()) if gpu.is_object else (),
         rows=rows,
         fallbacks=fallbacks,
+        copies=tuple(
+            (MOVERS[by], number, one.get("bytes").integer(0))
+            for by, one in movers
+            if one.is_object and (number := one.get("copies").integer(0))
+        ),
     )
     document.path_reports.append(report)
     for name, text in (("mpi", report.mpi), ("gpu_runtime", report.gpu), ("host", report.host)):

@@ -15,6 +15,7 @@
 #include "gpu/kernels/codes.h"
 #include "gpu/kernels/texts.h"
 #include "gpu/wait.h"
+#include "report/totals.h"
 
 namespace awaken::coll {
 
@@ -403,8 +404,9 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
     const gpu::KernelHandle move = on.move();
     Work work =
         reserve(on, in_order != nullptr ? gpu::StreamHandle{nullptr, device} : on.streams[on.next_stream++ % kStreams]);
-    work._traced.begin(trace::Kind::kernel, folds.empty() ? "copy kernel" : "reduction kernel", bytes_of(folds, copies),
-                       device);
+    const std::uint64_t moved = bytes_of(folds, copies);
+    work._traced.begin(trace::Kind::kernel, folds.empty() ? "copy kernel" : "reduction kernel", moved, device);
+    report::totals.add(report::Mover::kernel, moved);
     const std::size_t copy_launches = (copies.size() + kernels::kMostMoves - 1) / kernels::kMostMoves;
     std::size_t left = folds.size() + copy_launches;
     const auto launch = [&](const gpu::KernelHandle kernel, const gpu::Dim3 grid, const unsigned threads,
