@@ -145,6 +145,7 @@ bool CopyStream::renew() noexcept {
     _finished.store(_given, std::memory_order_release);
     _failure = {};
     _drained = false;
+    _held.clear();  // what the old stream did not get any more
     _refused.clear();
     _any_refused.store(false, std::memory_order_release);
     _broken.store(false, std::memory_order_release);

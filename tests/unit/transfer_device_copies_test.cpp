@@ -675,6 +675,24 @@ TEST_F(EmulatedCopies, CopiesThatShareAStreamShareItsFailure) {
     EXPECT_EQ(gpu.abandoned_streams(), 0);
 }
 
+TEST_F(EmulatedCopies, ARenewedLaneForgetsWhatItHeld) {
+    Buffer source(gpu, Place::device, 100), destination(gpu, Place::device, 100);
+    const Bytes content = fill(source, 100), before = destination.read();
+    DeviceCopies::Copy first = copies.start(0, 0, destination.end(90), source.end(90), 10);
+    DeviceCopies::Copy held = copies.start(0, 0, destination.end(), source.end(), 10, DeviceCopies::Start::together);
+    gpu.fail("query_event");
+    EXPECT_THROW(first.wait(), Error);
+    EXPECT_THROW(held.wait(), Error);
+    first = {};
+    held = {};
+    gpu.reset_calls();
+    copies.start(0, 0, destination.end(50), source.end(50), 10, DeviceCopies::Start::together).wait();
+    EXPECT_EQ(gpu.calls("copy") + gpu.calls("copy_batch"), 1);
+    const Bytes after = destination.read();
+    EXPECT_TRUE(std::equal(after.begin(), after.begin() + 10, before.begin())) << "its memory may be another's by now";
+    EXPECT_TRUE(std::equal(after.begin() + 50, after.begin() + 60, content.begin() + 50));
+}
+
 TEST_F(EmulatedCopies, ADriverThatIsGoneIsNotWaitedFor) {
     constexpr std::size_t kSize = std::size_t{1} << 20;
     Buffer source(gpu, Place::device, kSize), ordinary(gpu, Place::ordinary, kSize);
