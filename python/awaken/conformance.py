@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -26,9 +26,19 @@ STATUSES = ("works", "wrong data", "error", "crash", "hang", "refused", "unavail
 """`refused`: an error that Awaken's documentation announces. `unavailable`: there is no such memory here. `absent`: the
 MPI has no such function. `not tried`: the time was up, or the command was interrupted."""
 FAILURES = ("wrong data", "error", "crash", "hang")
+_SEVERAL = {"works": "work", "error": "errors", "crash": "crashes", "hang": "hangs"}
 
 REFUSALS = ("use host memory for the window, or cudaMalloc or hipMalloc", "attach host memory")
 """Words of the errors with which Awaken refuses what its documentation says it does not serve."""
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """How many cells have each status: "8 work, 3 wrong data, 1 crash"."""
+    return ", ".join(
+        f"{number} {status if number == 1 else _SEVERAL.get(status, status)}"
+        for status in STATUSES
+        if (number := counts.get(status, 0))
+    )
 
 
 @dataclass(frozen=True)

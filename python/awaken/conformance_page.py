@@ -48,13 +48,13 @@ def _answer(side: str, title: str, matrix: dict[str, Any]) -> str:
     """How often each status was found."""
     counts = Counter(cell[side]["status"] for cell in matrix["cells"])
     failed = sum(counts[status] for status in conformance.FAILURES)
-    told = ", ".join(f"{counts[status]} {status}" for status in conformance.STATUSES if counts[status])
     works = f"{counts['works']} of {len(matrix['cells'])} cells work"
     jobs = matrix["jobs"][side]
     took = f"{matrix['seconds'][side]:.1f} s in {jobs} job{'s' if jobs != 1 else ''}"
     return (
         f'<li class="{"bad" if failed else "good"}"><p class="question">{title}</p>'
-        f'<p class="headline">{works}</p><p class="detail">{told}</p><p class="detail">{took}</p></li>'
+        f'<p class="headline">{works}</p><p class="detail">{conformance.counted(counts)}</p>'
+        f'<p class="detail">{took}</p></li>'
     )
 
 

@@ -246,11 +246,7 @@ def matrix_lines(matrix: Report) -> list[str]:
     counts = {side: Counter(cell[side]["status"] for cell in matrix["cells"]) for side in ("native", "awaken")}
     summaries = [
         f"{'with Awaken' if side == 'awaken' else 'natively'}: "
-        + ", ".join(
-            f"{counts[side][status]} {'work' if status == 'works' else status}"
-            for status in conformance.STATUSES
-            if counts[side][status]
-        )
+        + conformance.counted(counts[side])
         + f"; {matrix['seconds'][side]} s in {matrix['jobs'][side]} jobs"
         for side in ("native", "awaken")
     ]

@@ -106,6 +106,10 @@ def test_a_matrix_without_jobs_keeps_everything_else(mpi: FakeMpi, tmp_path: Pat
     assert "1 not tried" in result.out
 
 
+def test_cells_are_counted_in_words() -> None:
+    assert conformance.counted({"works": 8, "crash": 12, "hang": 1}) == "8 work, 12 crashes, 1 hang"
+
+
 def test_sums_with_other_bits_are_a_failure(mpi: FakeMpi, tmp_path: Path) -> None:
     mpi.behave(same_sums=False)
     result, report = run_doctor(mpi, tmp_path, "--no-cache")
