@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rank programs of messages, requests and collectives with AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Rank programs of messages, requests and collectives with AddressSanitizer and UndefinedBehaviorSanitizer.
 
 The core is built for MPICH alone, and with nothing else that these programs do not need. `make test-asan` has the rest.
 """
@@ -21,6 +21,7 @@ RUNS = {
     "messages": ("--mix=device",),
     "requests": ("--mix=device",),
     "collectives": ("--mix=device",),
+    "reproducible": ("--count=60", "--key"),
 }
 """Programs, each linked with the library, and their arguments."""
 EMULATOR = harness.build_dir() / "lib" / "awaken" / "emulator"

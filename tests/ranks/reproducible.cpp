@@ -616,6 +616,9 @@ int main(int argc, char** argv) {
     int rank = 0, size = 0, failed = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rank == 0) {
+        std::printf("# ranks %d, GPU runtime %s\n", size, gpu_name.c_str());
+    }
     if (info) {
         failed = wrong_keys(rank);
     } else {
